@@ -1,0 +1,3 @@
+"""Headwater: a lakehouse that runs across regions."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What every room stands on: clock, randomness, ids, errors, settings, logs, metrics, retry, failpoints."""

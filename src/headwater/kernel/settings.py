@@ -1,0 +1,193 @@
+"""Settings: `headwater.toml`, then `HEADWATER_*` variables on top, validated before anything starts.
+
+A setting `[storage.s3] endpoint` is the variable `HEADWATER_STORAGE_S3_ENDPOINT`. A key that does not
+exist is refused, with the nearest one that does. This is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from headwater.kernel.durations import parse_duration
+from headwater.kernel.errors import UsageError
+from headwater.kernel.logs import scrub
+
+FILE_NAME = "headwater.toml"
+PREFIX = "HEADWATER_"
+# Variables that are not settings: where things live on this machine, and what tests arm.
+RESERVED = ("HEADWATER_CACHE", "HEADWATER_FAILPOINTS", "HEADWATER_HOME", "HEADWATER_SETTINGS")
+
+
+def _seconds(value: object) -> object:
+    try:
+        return parse_duration(value).total_seconds() if isinstance(value, str) else value
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+"""A duration setting: `"30s"` or a number of seconds."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class LogSettings(_Section):
+    """How the process speaks."""
+
+    format: Literal["text", "json"] = Field("text", description="`text` for people, `json` for machines.")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is printed.")
+
+
+class S3Settings(_Section):
+    """Where S3 is. Without keys the usual AWS variables and instance roles are used."""
+
+    endpoint: str | None = Field(None, description="URL of an S3 server other than AWS.")
+    region: str = Field("us-east-1", description="Region that requests are signed for.")
+    access_key_id: str | None = Field(None, description="Access key; goes with `secret_access_key`.")
+    secret_access_key: SecretStr | None = Field(None, description="Secret key; never printed.")
+    virtual_hosted: bool = Field(default=False, description="Put the bucket into the host name, as AWS does.")
+
+
+class StorageSettings(_Section):
+    """How object stores are talked to."""
+
+    retry_attempts: int = Field(6, ge=1, description="How often a request is tried.")
+    retry_budget_seconds: Seconds = Field(15.0, description="How long all tries of a request may take.")
+    request_timeout_seconds: Seconds = Field(30.0, description="How long one request may take.")
+    s3: S3Settings = Field(default_factory=lambda: S3Settings(), description="S3 and servers that speak it.")
+
+
+class SequenceSettings(_Section):
+    """Sequenced metadata and its collection."""
+
+    clock_skew_seconds: Seconds = Field(
+        60.0, description="How far two machines' clocks may differ before an expired pin is ignored."
+    )
+
+
+class SparkSettings(_Section):
+    """Where Spark runs."""
+
+    master: str = Field("local[*]", description="Spark master; ignored when `remote` is set.")
+    remote: str | None = Field(None, description="Spark Connect URL, `sc://host:port`.")
+    driver_memory: str = Field("1g", description="Heap of a local driver.")
+
+
+class Settings(_Section):
+    """Everything a user can set."""
+
+    lake: str | None = Field(None, description="The lake that commands work on when none is named.")
+    database: str | None = Field(None, description="SQLAlchemy URL of the state database; SQLite by default.")
+    coordination: str | None = Field(None, description="`etcd+http://host:port`, or nothing for the state database.")
+    log: LogSettings = Field(default_factory=lambda: LogSettings(), description="Logs.")
+    storage: StorageSettings = Field(default_factory=lambda: StorageSettings(), description="Object stores.")
+    sequence: SequenceSettings = Field(default_factory=lambda: SequenceSettings(), description="Sequences.")
+    spark: SparkSettings = Field(default_factory=lambda: SparkSettings(), description="Spark.")
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment."""
+    return os.environ
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where downloads are kept between runs: `HEADWATER_CACHE`, or the user's cache folder."""
+    environ = environment() if environ is None else environ
+    if chosen := environ.get("HEADWATER_CACHE"):
+        return Path(chosen)
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater"
+
+
+def home_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where state lives that has no folder lake to live in: `HEADWATER_HOME`, or the user's data folder."""
+    environ = environment() if environ is None else environ
+    if chosen := environ.get("HEADWATER_HOME"):
+        return Path(chosen)
+    return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "headwater"
+
+
+def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the file (if it is there, or was named) and the variables; refuse what is unknown or out of range."""
+    environ = environment() if environ is None else environ
+    named = file or (Path(environ["HEADWATER_SETTINGS"]) if environ.get("HEADWATER_SETTINGS") else None)
+    path = named or Path(FILE_NAME)
+    values: dict[str, Any] = {}
+    if path.is_file():
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} is not valid TOML: {error}", path=str(path)) from error
+    elif named is not None:
+        raise UsageError(f"settings file {path} does not exist", path=str(path))
+    _refuse_unknown_keys(values, Settings, str(path), ())
+    for variable, keys in _overrides(environ):
+        target = values
+        for key in keys[:-1]:
+            target = target.setdefault(key, {})
+        target[keys[-1]] = environ[variable]
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise _explained(error, path) from None
+
+
+def names(model: type[BaseModel] = Settings, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every setting with its description, as (path of keys, description); sections are descended into."""
+    for key, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from names(field.annotation, (*above, key))
+        else:
+            yield (*above, key), field.description or ""
+
+
+def variable_of(keys: tuple[str, ...]) -> str:
+    """The environment variable that sets this setting."""
+    return PREFIX + "_".join(keys).upper()
+
+
+def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    known = {variable_of(keys): keys for keys, _ in names()}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in RESERVED:
+            continue
+        if variable not in known:
+            raise _unknown("variable", variable, list(known), "the environment")
+        yield variable, known[variable]
+
+
+def _refuse_unknown_keys(values: Mapping[str, Any], model: type[BaseModel], where: str, above: tuple[str, ...]) -> None:
+    for key, value in values.items():
+        dotted = ".".join((*above, key))
+        field = model.model_fields.get(key)
+        if field is None:
+            raise _unknown("setting", dotted, [".".join((*above, known)) for known in model.model_fields], where)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            if not isinstance(value, dict):
+                raise UsageError(f"{dotted} in {where} must be a table, [{dotted}]", setting=dotted)
+            _refuse_unknown_keys(value, field.annotation, where, (*above, key))
+
+
+def _unknown(what: str, name: str, known: list[str], where: str) -> UsageError:
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    return UsageError(f"unknown {what} {name} in {where}", hint=hint, setting=name)
+
+
+def _explained(error: ValidationError, path: Path) -> UsageError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    keys = tuple(str(part) for part in first["loc"])
+    dotted = ".".join(keys)
+    return UsageError(
+        scrub(f"setting {dotted} is not valid: {first['msg']}"),
+        hint=f"set it in {path} or by {variable_of(keys)}",
+        setting=dotted,
+    )
