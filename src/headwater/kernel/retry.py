@@ -37,23 +37,33 @@ class Retry:
     clock: Clock
     randomness: Randomness
 
-    def pauses(self) -> Iterator[None]:
-        """Yield once before each attempt, pausing in between, until attempts or budget are used up."""
-        deadline = self.clock.monotonic() + self.policy.budget_seconds
-        yield
-        for delay in self.policy.delays(self.randomness):
-            if self.clock.monotonic() + delay > deadline:
-                return
-            self.clock.sleep(delay)
-            yield
+    def patience(self) -> Patience:
+        """Fresh patience, for one piece of work."""
+        return Patience(self)
 
     def call(self, action: Callable[[], T], *, on: tuple[type[Exception], ...]) -> T:
         """Run `action` until it stops raising one of `on`; the last error is raised when patience ends."""
-        last: Exception | None = None
-        for _ in self.pauses():
+        patience = self.patience()
+        while True:
             try:
                 return action()
-            except on as error:
-                last = error
-        assert last is not None  # pauses() yields at least once
-        raise last
+            except on:
+                if not patience.wait():
+                    raise
+
+
+class Patience:
+    """What is left of the attempts and the budget for one piece of work."""
+
+    def __init__(self, retry: Retry) -> None:
+        self._clock = retry.clock
+        self._deadline = retry.clock.monotonic() + retry.policy.budget_seconds
+        self._delays = retry.policy.delays(retry.randomness)
+
+    def wait(self) -> bool:
+        """Pause before another attempt; False, at once, when there is to be none."""
+        delay = next(self._delays, None)
+        if delay is None or self._clock.monotonic() + delay > self._deadline:
+            return False
+        self._clock.sleep(delay)
+        return True

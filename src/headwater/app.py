@@ -1,0 +1,121 @@
+"""The composition root: the only place that constructs backends from settings and URLs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.kernel.clock import Clock, SystemClock
+from headwater.kernel.metrics import Metrics
+from headwater.kernel.randomness import Randomness, system_randomness
+from headwater.kernel.retry import Retry, RetryPolicy
+from headwater.kernel.settings import Settings
+from headwater.sequence.model import ID_DIGITS, Namespace
+from headwater.sequence.protocol import Sequencer
+from headwater.storage.cloud import open_gcs, open_s3
+from headwater.storage.confined import ConfinedStore, ReadOnlyStore
+from headwater.storage.file import FileStore
+from headwater.storage.metered import MeteredStore
+from headwater.storage.paths import join
+from headwater.storage.port import Capability, ObjectStore, require
+from headwater.storage.probe import probe
+from headwater.storage.retrying import RetryingStore
+from headwater.storage.urls import StoreUrl, parse_url
+
+# A folder or prefix that holds this object is a lake.
+LAKE_MARKER = "_headwater/lake.json"
+
+_OBJECT_NAME = re.compile(rf"\d{{{ID_DIGITS}}}(\..+)")
+
+
+@dataclass(frozen=True)
+class App:
+    """One process's settings, clock, randomness and metrics, and what is opened with them."""
+
+    settings: Settings
+    clock: Clock = field(default_factory=SystemClock)
+    randomness: Randomness = field(default_factory=system_randomness)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def retry(self) -> Retry:
+        """The retry that the storage settings describe."""
+        storage = self.settings.storage
+        policy = RetryPolicy(attempts=storage.retry_attempts, budget_seconds=storage.retry_budget_seconds)
+        return Retry(policy, self.clock, self.randomness)
+
+    def open_store(
+        self, url: str, *, writable: bool = True, needed: frozenset[Capability] = frozenset()
+    ) -> ObjectStore:
+        """The store that `url` names, metered and retried; refused when it lacks something that is needed.
+
+        A bucket that is to be written shows at open, by a probe, that its server really compares.
+        """
+        parsed = parse_url(url)
+        store = self._open_container(parsed)
+        if parsed.prefix:
+            store = ConfinedStore(store, parsed.prefix)
+        if not writable:
+            store = ReadOnlyStore(store)
+        require(store, needed, by="the caller")
+        if writable and needed and parsed.scheme != "file":
+            shown = probe(store, self.clock, self.randomness)
+            require(_Shown(store.name, shown), needed, by="the caller")
+        return store
+
+    def open_sequencer(self, url: str, name: str, *, suffix: str | None = None, writable: bool = True) -> Sequencer:
+        """The namespace `name` under `url`; its suffix is read off its objects unless it is given."""
+        Namespace("", name, ".x")  # a bad name is refused before anything is opened
+        store = self.open_store(url, writable=writable)
+        namespace = Namespace("", name, suffix or self._suffix(store, name))
+        return Sequencer(
+            store,
+            namespace,
+            clock=self.clock,
+            randomness=self.randomness,
+            metrics=self.metrics,
+            writable=writable,
+        )
+
+    def lake_around(self, url: str) -> str | None:
+        """The lake that `url` is, or lies in, if any."""
+        parsed = parse_url(url)
+        if parsed.scheme == "file":
+            folder = Path(parsed.container)
+            return next((str(each) for each in (folder, *folder.parents) if (each / LAKE_MARKER).exists()), None)
+        store = self._open_container(parsed)
+        segments = parsed.prefix.split("/") if parsed.prefix else []
+        for length in range(len(segments), -1, -1):
+            prefix = "/".join(segments[:length])
+            if store.exists(join(prefix, LAKE_MARKER)):
+                return f"{parsed.scheme}://{parsed.container}/{prefix}".rstrip("/")
+        return None
+
+    def _open_container(self, url: StoreUrl) -> ObjectStore:
+        storage = self.settings.storage
+        backend: ObjectStore
+        region = "local"
+        match url.scheme:
+            case "s3":
+                backend = open_s3(url.container, storage.s3, timeout_seconds=storage.request_timeout_seconds)
+                region = storage.s3.region
+            case "gs":
+                backend = open_gcs(url.container, timeout_seconds=storage.request_timeout_seconds)
+            case _:
+                backend = FileStore(Path(url.container), self.clock, self.randomness)
+        return RetryingStore(MeteredStore(backend, self.metrics, region), self.retry())
+
+    def _suffix(self, store: ObjectStore, name: str) -> str:
+        for meta in store.list(name):
+            found = _OBJECT_NAME.fullmatch(meta.path.removeprefix(f"{name}/"))
+            if found:
+                return found[1]
+        return f".{name}"
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A store's name with the capabilities that it has shown, for `require`."""
+
+    name: str
+    capabilities: frozenset[Capability]

@@ -1,0 +1,74 @@
+"""The `headwater` command: settings and logs, then the command, then an exit code that is a contract.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 conflict (a retry may win), 4 refused as unsafe, 5 a needed service is
+unavailable.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from headwater import __version__
+from headwater.app import App
+from headwater.cli.devservices import devservices
+from headwater.cli.doctor import doctor
+from headwater.cli.sequence import sequence
+from headwater.kernel import failpoints, logs, settings
+from headwater.kernel.errors import HeadwaterError
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 conflict (a retry may win), 4 refused as unsafe, "
+    "5 a needed service is unavailable.",
+)
+@click.version_option(__version__, prog_name="headwater")
+@click.option("--settings", "settings_file", type=click.Path(path_type=Path), help="Settings file.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How logs are printed.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least level printed.")
+@click.pass_context
+def cli(context: click.Context, settings_file: Path | None, log_format: str | None, log_level: str | None) -> None:
+    """Headwater: a lakehouse that runs across regions."""
+    loaded = settings.load(settings_file)
+    logs.configure(log_format or loaded.log.format, log_level or loaded.log.level)
+    failpoints.arm_from(settings.environment().get("HEADWATER_FAILPOINTS", ""))
+    context.obj = App(loaded)
+
+
+cli.add_command(devservices)
+cli.add_command(doctor)
+cli.add_command(sequence)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and end the process with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        cli.main(args=given, standalone_mode=False)
+    except HeadwaterError as error:
+        report(error, as_json="--json" in given)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+
+
+def report(error: HeadwaterError, *, as_json: bool) -> None:
+    """Say what went wrong, and the way out, on standard error."""
+    if as_json:
+        click.echo(json.dumps(error.as_json(), default=str), err=True)
+        return
+    click.echo(f"error: {logs.scrub(error.message)}", err=True)
+    if error.hint:
+        click.echo(f"  way out: {logs.scrub(error.hint)}", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""How commands print: JSON with a stable shape for machines, aligned text for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def json_option(command: F) -> F:
+    """Adds `--json` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable shape.")(command)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Aligned columns under their headings."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(line[column]) for line in [list(headings), *cells]) for column in range(len(headings))]
+    for line in [list(headings), *cells]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(type(value).__name__)

@@ -1,0 +1,108 @@
+"""`headwater sequence`: look at sequenced metadata, and collect it."""
+
+from __future__ import annotations
+
+import click
+
+from headwater.app import App
+from headwater.cli.output import json_option, print_json, print_table
+from headwater.kernel.durations import format_duration, parse_duration
+from headwater.kernel.errors import RefusedError
+from headwater.sequence.collect import Collector
+from headwater.sequence.decide import latest_id
+from headwater.sequence.model import Retention
+from headwater.sequence.pins import Pins
+
+
+@click.group()
+def sequence() -> None:
+    """Sequenced metadata: ids, boundary, pins."""
+
+
+@sequence.command()
+@click.argument("url")
+@click.argument("name")
+@click.option("--suffix", help="Ending of the objects; read off them by default.")
+@json_option
+@click.pass_obj
+def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> None:
+    """Print ids, latest, boundary and pins of the namespace NAME under URL."""
+    sequencer = app.open_sequencer(url, name, suffix=suffix, writable=False)
+    boundary = sequencer.boundary.read()
+    listing = tuple(sequencer.listing())
+    pins = Pins(sequencer).all()
+    latest = latest_id(listing)
+    if as_json:
+        print_json(
+            {
+                "namespace": name,
+                "suffix": sequencer.namespace.suffix,
+                "boundary": boundary,
+                "latest": latest,
+                "objects": [
+                    {"id": each.id, "path": each.path, "last_modified": each.last_modified} for each in listing
+                ],
+                "pins": [
+                    {
+                        "pin": pin.pin,
+                        "id": pin.id,
+                        "writer": pin.writer,
+                        "holder": pin.holder,
+                        "granted": pin.granted,
+                        "expires_at": pin.expires_at,
+                    }
+                    for pin in pins
+                ],
+            }
+        )
+        return
+    click.echo(f"latest    {latest or '-'}")
+    click.echo(f"boundary  {boundary}")
+    now = app.clock.now()
+    pinned = {pin.id: pin for pin in pins}
+    rows = []
+    for each in listing:
+        state = "latest" if each.id == latest else "behind the boundary" if each.id <= boundary else "live"
+        pin = pinned.get(each.id)
+        note = f"pinned by {pin.holder} until {pin.expires_at.isoformat(timespec='seconds')}" if pin else ""
+        rows.append((each.id, state, format_duration(now - each.last_modified), note))
+    if rows:
+        click.echo()
+        print_table(("id", "state", "age", "pin"), rows)
+
+
+@sequence.command()
+@click.argument("url")
+@click.argument("name")
+@click.option("--min-age", required=True, metavar="DUR", help="Keep what is younger: 30s, 15m, 6h, 7d.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--suffix", help="Ending of the objects; read off them by default.")
+@json_option
+@click.pass_obj
+def collect(app: App, url: str, name: str, min_age: str, dry_run: bool, suffix: str | None, as_json: bool) -> None:
+    """Advance the boundary of the namespace NAME under URL, and delete behind it."""
+    skew = parse_duration(f"{app.settings.sequence.clock_skew_seconds}s")
+    retention = Retention(parse_duration(min_age), skew)
+    lake = app.lake_around(url)
+    if lake is not None:
+        raise RefusedError(
+            f"{name} belongs to the lake {lake}", hint="a lake's history is collected by `headwater reclaim` only"
+        )
+    collector = Collector(app.open_sequencer(url, name, suffix=suffix, writable=not dry_run), retention)
+    plan = collector.plan() if dry_run else collector.collect()
+    if as_json:
+        print_json(
+            {
+                "namespace": name,
+                "dry_run": dry_run,
+                "latest": plan.latest,
+                "boundary_before": plan.boundary,
+                "boundary_after": plan.boundary_after,
+                "deleted": [each.id for each in plan.delete],
+                "pinned": list(plan.pinned),
+            }
+        )
+        return
+    would = "would be " if dry_run else ""
+    click.echo(f"boundary  {plan.boundary} -> {plan.boundary_after}" + (" (dry run)" if dry_run else ""))
+    click.echo(f"objects   {len(plan.delete)} {would}deleted, {len(plan.pinned)} pinned")

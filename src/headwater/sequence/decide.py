@@ -1,0 +1,149 @@
+"""The decisions of the sequence protocol, without I/O: what a write may report, what a collector may delete."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from headwater.sequence.model import CollectPlan, Listed, Pin, Retention
+
+
+class PutAnswer(enum.Enum):
+    """What the store said to our last create."""
+
+    CREATED = "created"
+    REFUSED = "refused"
+    LOST = "lost"
+
+
+class Occupant(enum.Enum):
+    """Whose object was found at the id, after the put."""
+
+    OURS = "ours"
+    FOREIGN = "foreign"
+    NOBODY = "nobody"
+
+
+class Successor(enum.Enum):
+    """Whom the object at the next id names as its predecessor. It was prepared on the id's true holder."""
+
+    NAMES_US = "names us"
+    NAMES_ANOTHER = "names another"
+    GONE = "gone"
+
+
+class Step(enum.Enum):
+    """What to find out next, or what to report."""
+
+    READ_OCCUPANT = "read occupant"
+    READ_BOUNDARY = "read boundary"
+    READ_SUCCESSOR = "read successor"
+    CREATE_AGAIN = "create again"
+    COMMITTED = "committed"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a writer knows about its object so far. Each fact was read after the ones above it."""
+
+    put: PutAnswer
+    ever_lost: bool = False
+    occupant: Occupant | None = None
+    behind_boundary: bool | None = None
+    successor: Successor | None = None
+
+
+def next_step(facts: Facts) -> Step:
+    """The way from a put to its report.
+
+    - Ours and ahead of the boundary: committed. This is invariant 2.
+    - Ours but behind it: either others built on our object before it was passed, or we sit at an id that was
+      collected long ago. Only the next object can tell; "conflict" would be a guess (hazard S2).
+    - Refused, and no answer of ours was ever lost: nothing of ours can be anywhere.
+    - An answer was lost and the id is free: create the same object again, never a new one (hazard S3).
+    - An answer was lost and the id is somebody else's: ahead of the boundary the id was never collected, so
+      ours was never there. Behind it ours may have come and gone: again only the next object can tell.
+    """
+    if facts.put is PutAnswer.CREATED or facts.occupant is Occupant.OURS:
+        if facts.behind_boundary is None:
+            return Step.READ_BOUNDARY
+        return _by_successor(facts) if facts.behind_boundary else Step.COMMITTED
+    if facts.occupant is None:
+        return Step.READ_OCCUPANT
+    if facts.put is PutAnswer.REFUSED and not facts.ever_lost:
+        return Step.CONFLICT
+    if facts.occupant is Occupant.NOBODY:
+        return Step.CREATE_AGAIN
+    if facts.behind_boundary is None:
+        return Step.READ_BOUNDARY
+    return _by_successor(facts) if facts.behind_boundary else Step.CONFLICT
+
+
+def _by_successor(facts: Facts) -> Step:
+    match facts.successor:
+        case None:
+            return Step.READ_SUCCESSOR
+        case Successor.NAMES_US:
+            return Step.COMMITTED
+        case Successor.NAMES_ANOTHER:
+            return Step.CONFLICT
+        case Successor.GONE:
+            return Step.UNKNOWN
+
+
+def old_enough(listed: Listed, now: datetime, retention: Retention) -> bool:
+    """Whether the store's own time makes the object older than `min_age`."""
+    return now - listed.last_modified > retention.min_age
+
+
+def wished_boundary(listing: Sequence[Listed], now: datetime, retention: Retention) -> int | None:
+    """The largest id that is old enough and not the latest."""
+    latest = latest_id(listing)
+    return max((each.id for each in listing if each.id != latest and old_enough(each, now, retention)), default=None)
+
+
+def plan_collection(
+    listing: Sequence[Listed], boundary: int, pins: Iterable[Pin], now: datetime, retention: Retention
+) -> CollectPlan:
+    """What a collector does with this listing. Deletes are only behind the boundary that will then be durable."""
+    latest = latest_id(listing)
+    wish = wished_boundary(listing, now, retention)
+    advance_to = wish if wish is not None and wish > boundary else None
+    durable = max(boundary, advance_to or 0)
+    pinned = {pin.id for pin in pins if is_active(pin, now, retention)}
+    behind = [each for each in listing if each.id <= durable and each.id != latest and old_enough(each, now, retention)]
+    return CollectPlan(
+        latest=latest,
+        boundary=boundary,
+        advance_to=advance_to,
+        delete=tuple(each for each in behind if each.id not in pinned),
+        pinned=tuple(sorted(pinned)),
+    )
+
+
+def latest_id(listing: Iterable[Listed]) -> int | None:
+    """The largest id."""
+    return max((each.id for each in listing), default=None)
+
+
+def is_active(pin: Pin, now: datetime, retention: Retention) -> bool:
+    """Whether a collector must respect the pin: asked or granted, until its end by any clock."""
+    return now <= pin.expires_at + retention.clock_skew
+
+
+def may_grant(wanted: Pin, boundary: int, others: Iterable[Pin], now: datetime) -> bool:
+    """Whether a pin that was just written holds: nothing was collected up to it, or a granted pin vouches for it.
+
+    An asked pin vouches for nobody: two askers that came too late would vouch for each other (hazard S7).
+    """
+    if boundary < wanted.id:
+        return True
+    return any(
+        other.granted and other.id == wanted.id and other.writer == wanted.writer and now < other.expires_at
+        for other in others
+        if other.pin != wanted.pin
+    )

@@ -1,0 +1,167 @@
+"""What the sequence protocol talks about."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError, UsageError
+from headwater.kernel.ids import Ulid
+from headwater.storage.paths import check_prefix, join
+
+FIRST_ID = 1
+LAST_ID = 2**64 - 1
+ID_DIGITS = 20
+GC_FOLDER = "gc"
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+")
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """One line of history: objects `<root>/<name>/<id><suffix>`.
+
+    In a shared folder, files with another ending belong to somebody else and are passed over; otherwise
+    everything in the folder must be an object of the sequence.
+    """
+
+    root: str
+    name: str
+    suffix: str
+    shared_folder: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", check_prefix(self.root))
+        if not _NAME.fullmatch(self.name) or ".." in self.name or self.name == GC_FOLDER:
+            raise UsageError(
+                f"{self.name!r} cannot name a namespace",
+                hint=f"letters, digits, '_', '-' and single dots, and not {GC_FOLDER!r}",
+                namespace=self.name,
+            )
+        if not _SUFFIX.fullmatch(self.suffix):
+            raise UsageError(f"{self.suffix!r} cannot be a suffix", hint="like .manifest", suffix=self.suffix)
+
+    @property
+    def folder(self) -> str:
+        """Where the objects are."""
+        return join(self.root, self.name)
+
+    @property
+    def boundary_path(self) -> str:
+        """Where the boundary is."""
+        return join(self.root, f"{GC_FOLDER}/{self.name}.boundary")
+
+    @property
+    def pins_folder(self) -> str:
+        """Where the pins are."""
+        return join(self.root, f"{GC_FOLDER}/{self.name}.pins")
+
+    def path_of(self, number: int) -> str:
+        """The object that holds this id."""
+        if not FIRST_ID <= number <= LAST_ID:
+            raise UsageError(f"{number} is not an id", hint=f"ids go from {FIRST_ID} to {LAST_ID}", id=number)
+        return f"{self.folder}/{number:0{ID_DIGITS}d}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object of the history: who wrote it, on top of whose object, and what it says."""
+
+    id: int
+    writer: Ulid
+    previous: Ulid | None
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An object as a list shows it; the time is the store's own."""
+
+    id: int
+    path: str
+    last_modified: datetime
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A promise, with an end, that the collector keeps one object.
+
+    It names the object by id and writer, because a stalled writer may come to sit at an id whose object was
+    collected. Only a granted pin speaks for another pin (hazards S4, S7).
+    """
+
+    pin: Ulid
+    id: int
+    writer: Ulid
+    holder: str
+    granted: bool
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class CollectPlan:
+    """What one collection would do: the new boundary (if it moves) and the objects behind it that go."""
+
+    latest: int | None
+    boundary: int
+    advance_to: int | None
+    delete: tuple[Listed, ...]
+    pinned: tuple[int, ...]
+
+    @property
+    def boundary_after(self) -> int:
+        """The boundary when the plan has been carried out."""
+        return max(self.boundary, self.advance_to or 0)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How old an object must be to be collected, and how far clocks may differ."""
+
+    min_age: timedelta
+    clock_skew: timedelta = timedelta(seconds=60)
+
+    def __post_init__(self) -> None:
+        if self.min_age < timedelta(0) or self.clock_skew < timedelta(0):
+            raise UsageError("min_age and clock_skew cannot be negative")
+
+
+class SequenceConflictError(ConflictError):
+    """Somebody else holds this id. It is proven that our object is not, and will not be, in the history."""
+
+    def __init__(self, path: str, writer: Ulid) -> None:
+        super().__init__(
+            f"{path} was taken by another writer",
+            hint="read the latest object and try again",
+            path=path,
+            operation=writer,
+        )
+
+
+class SequenceOutcomeUnknownError(OutcomeUnknownError):
+    """Whether our object is in the history cannot be told from what is left of it."""
+
+    def __init__(self, path: str, writer: Ulid, reason: str) -> None:
+        super().__init__(
+            f"whether {path} was committed is not known: {reason}",
+            operation=writer,
+            hint=f"look for writer {writer} in the history before doing the work again",
+            path=path,
+        )
+
+
+class BoundaryLostError(CorruptError):
+    """A boundary that was seen before is gone, or has gone backwards. Nothing may be written any more."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(
+            f"the boundary {path} {what}; this process stops writing here",
+            hint="boundaries are never deleted: find out who did, and restore it, before any writer starts again",
+            path=path,
+        )
+
+
+class PinLostError(ConflictError):
+    """The object can no longer be kept: it may be gone already. Read the latest object, and pin that."""

@@ -1,0 +1,273 @@
+"""Writing and reading the history of one namespace.
+
+Promise: every write that is reported as committed is in one contiguous, duplicate-free history, and no write
+that is reported as a conflict is, whatever stalls, dies or loses its answer.
+
+Invariants (the first is the collector's, in collect.py):
+
+    1  No id is deleted before the durable boundary covers it.
+    2  No write is reported as committed before the boundary was seen below its id, after its object was created.
+    3  The latest object is one that the boundary, read after it, does not cover.
+
+Commit point: the create-if-absent of object `latest + 1`. It counts while the boundary is below it.
+
+Steps of a write, and what a crash after each leaves behind:
+
+    find the latest      nothing
+    create the object    either a commit that nobody reported, which its writer's ULID identifies, or, if the id
+                         had been collected already, an object behind the boundary that no reader takes for
+                         history and the next collection deletes
+    read the boundary    the same
+    report               a commit
+
+Requests of a write in the steady state: the create and one conditional read of the boundary; a caller that
+looks for the latest first adds one probe and one more boundary read. None depends on the length of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from headwater.kernel.clock import Clock
+from headwater.kernel.errors import CorruptError, HeadwaterError
+from headwater.kernel.failpoints import Failpoint, hit
+from headwater.kernel.ids import Ulid, new_ulid
+from headwater.kernel.logs import Log
+from headwater.kernel.metrics import Metric, MetricKind, Metrics
+from headwater.kernel.randomness import Randomness
+from headwater.kernel.retry import Retry, RetryPolicy
+from headwater.sequence.boundary import Boundary
+from headwater.sequence.codec import Body, BodyCodec, EnvelopeCodec, id_of
+from headwater.sequence.decide import Facts, Occupant, PutAnswer, Step, Successor, next_step
+from headwater.sequence.model import (
+    FIRST_ID,
+    BoundaryLostError,
+    Entry,
+    Listed,
+    Namespace,
+    SequenceConflictError,
+    SequenceOutcomeUnknownError,
+)
+from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
+from headwater.storage.port import Capability, Create, ObjectStore, require
+
+STALE_WRITES = Metric(
+    "sequence_stale_writes_rejected_total",
+    MetricKind.COUNTER,
+    "Writes that found their id at or behind the boundary after creating it.",
+    labels=("namespace",),
+)
+
+READING = frozenset({Capability.CONDITIONAL_GET})
+WRITING = READING | {Capability.CREATE, Capability.UPDATE}
+
+# How many successors of the hint are probed before the namespace is listed.
+_PROBES = 3
+# How often a search for the latest starts again because a collector overtook it.
+_ROUNDS = 10
+
+_log = Log("sequence")
+
+
+class Sequencer:
+    """One namespace's history, as one process reads and writes it. Safe to share among threads."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        namespace: Namespace,
+        *,
+        clock: Clock,
+        randomness: Randomness,
+        metrics: Metrics | None = None,
+        codec: BodyCodec | None = None,
+        policy: RetryPolicy | None = None,
+        writable: bool = True,
+    ) -> None:
+        require(store, WRITING if writable else READING, by=f"the sequence {namespace.folder}")
+        self.namespace = namespace
+        self.store = store
+        self.clock = clock
+        self.randomness = randomness
+        self.metrics = metrics or Metrics()
+        self.retry = Retry(policy or RetryPolicy(), clock, randomness)
+        self.boundary = Boundary(store, namespace, clock, self.metrics, self.retry)
+        self._codec = codec or EnvelopeCodec()
+        self._hint: Entry | None = None
+
+    def latest(self) -> Entry | None:
+        """The newest entry, or None while the namespace is empty."""
+        for _ in range(_ROUNDS):
+            hint = self._hint
+            found = self._probe(hint) if hint else self._list_latest()
+            # The boundary is read after the object: one that was read before could hide that the object, and
+            # the successor that the probe did not find, were collected in between (hazard S1).
+            boundary = self.boundary.read()
+            if found is not None and found.id > boundary:
+                self._hint = found
+                return found
+            self._hint = None
+            if found is None and hint is None and boundary == 0:
+                return None
+        raise CorruptError(
+            f"{self.store.name}: the boundary of {self.namespace.folder} covers everything that is there",
+            hint=f"its newest object is missing; `headwater sequence show` lists what is left "
+            f"(boundary {self.boundary.read()})",
+            path=self.namespace.folder,
+        )
+
+    def read(self, number: int) -> Entry:
+        """The entry at this id. One at or behind the boundary is only to be trusted while a pin holds it."""
+        path = self.namespace.path_of(number)
+        body = self._codec.decode(self.store.get(path).data, path)
+        return Entry(number, body.writer, body.previous, body.payload)
+
+    def write(self, payload: bytes, *, after: Entry | None) -> Entry:
+        """Commit `payload` as the successor of `after` (None: as the first entry).
+
+        Raises `SequenceConflictError` when it is proven that it did not commit, and
+        `SequenceOutcomeUnknownError` when that cannot be told.
+        """
+        self.boundary.require_readable()
+        number = after.id + 1 if after else FIRST_ID
+        entry = Entry(number, new_ulid(self.clock, self.randomness), after.writer if after else None, payload)
+        data = self._codec.encode(Body(entry.writer, entry.previous, payload))
+        path = self.namespace.path_of(number)
+        hit(Failpoint.WRITE_BEFORE_CREATE)
+        step = self._settle(entry, path, lambda: self._create(path, data))
+        match step:
+            case Step.COMMITTED:
+                hit(Failpoint.WRITE_AFTER_CHECK)
+                self._hint = entry
+                return entry
+            case Step.CONFLICT:
+                raise SequenceConflictError(path, entry.writer)
+            case _:
+                raise SequenceOutcomeUnknownError(path, entry.writer, "what could prove it is gone, or never answered")
+
+    def update(self, change: Callable[[Entry | None], bytes]) -> Entry:
+        """Read the latest, let `change` make the next payload from it, write; again while others win."""
+        patience = self.retry.patience()
+        while True:
+            latest = self.latest()
+            try:
+                return self.write(change(latest), after=latest)
+            except SequenceConflictError:
+                if not patience.wait():
+                    raise
+
+    def outcome(self, number: int, writer: Ulid) -> bool | None:
+        """Whether the write with this identity committed, as far as can be told now; changes nothing."""
+        facts = Facts(PutAnswer.LOST, ever_lost=True)
+        entry = Entry(number, writer, None, b"")
+        while True:
+            step = next_step(facts)
+            match step:
+                case Step.READ_OCCUPANT | Step.READ_BOUNDARY | Step.READ_SUCCESSOR:
+                    facts = self._learn(facts, step, entry)
+                case Step.COMMITTED:
+                    return True
+                case Step.CONFLICT:
+                    return False
+                case Step.CREATE_AGAIN | Step.UNKNOWN:
+                    return None
+
+    def listing(self, *, start_after: int = 0) -> Iterator[Listed]:
+        """Every object of the namespace behind `start_after`, in order; a name that is not an id is an error."""
+        after = self.namespace.path_of(start_after) if start_after else None
+        for meta in self.store.list(self.namespace.folder, start_after=after):
+            number = id_of(meta.path, self.namespace)
+            if number is not None:
+                yield Listed(number, meta.path, meta.last_modified)
+
+    def _probe(self, hint: Entry) -> Entry | None:
+        """Follow the hint's successors; when there are many, list what lies behind them."""
+        found = hint
+        for _ in range(_PROBES):
+            try:
+                found = self.read(found.id + 1)
+            except ObjectNotFoundError:
+                return found
+        return self._list_latest(start_after=found.id) or found
+
+    def _list_latest(self, *, start_after: int | None = None) -> Entry | None:
+        after = self.boundary.read() if start_after is None else start_after
+        last = None
+        for listed in self.listing(start_after=after):
+            last = listed
+        try:
+            return self.read(last.id) if last else None
+        except ObjectNotFoundError:
+            return None  # collected since; the caller's look at the boundary sees that
+
+    def _create(self, path: str, data: bytes) -> PutAnswer:
+        try:
+            self.store.put(path, data, Create())
+        except PreconditionFailedError:
+            return PutAnswer.REFUSED
+        except StorageOutcomeUnknownError:
+            return PutAnswer.LOST
+        return PutAnswer.CREATED
+
+    def _settle(self, entry: Entry, path: str, create: Callable[[], PutAnswer]) -> Step:
+        """Create, then find out what may be reported, as `decide.next_step` says."""
+        patience = self.retry.patience()
+        answer = create()  # an error here means that nothing happened
+        facts = Facts(answer, ever_lost=answer is PutAnswer.LOST)
+        try:
+            hit(Failpoint.WRITE_AFTER_CREATE)
+            while True:
+                step = next_step(facts)
+                match step:
+                    case Step.READ_OCCUPANT | Step.READ_BOUNDARY | Step.READ_SUCCESSOR:
+                        facts = self._learn(facts, step, entry)
+                    case Step.CREATE_AGAIN:
+                        if not patience.wait():
+                            return Step.UNKNOWN
+                        answer = create()
+                        facts = Facts(answer, ever_lost=True)
+                    case Step.COMMITTED | Step.CONFLICT | Step.UNKNOWN:
+                        return step
+        except BoundaryLostError:
+            raise
+        except HeadwaterError as error:
+            if facts.put is PutAnswer.REFUSED and not facts.ever_lost:
+                raise
+            raise SequenceOutcomeUnknownError(path, entry.writer, str(error)) from error
+
+    def _learn(self, facts: Facts, step: Step, entry: Entry) -> Facts:
+        match step:
+            case Step.READ_OCCUPANT:
+                return replace(facts, occupant=self._occupant(entry))
+            case Step.READ_BOUNDARY:
+                boundary = self.boundary.read()
+                behind = entry.id <= boundary
+                if behind:
+                    self._reject(entry, boundary)
+                return replace(facts, behind_boundary=behind)
+            case _:
+                return replace(facts, successor=self._successor(entry))
+
+    def _occupant(self, entry: Entry) -> Occupant:
+        try:
+            return Occupant.OURS if self.read(entry.id).writer == entry.writer else Occupant.FOREIGN
+        except ObjectNotFoundError:
+            return Occupant.NOBODY
+
+    def _successor(self, entry: Entry) -> Successor:
+        try:
+            previous = self.read(entry.id + 1).previous
+        except ObjectNotFoundError:
+            return Successor.GONE
+        return Successor.NAMES_US if previous == entry.writer else Successor.NAMES_ANOTHER
+
+    def _reject(self, entry: Entry, boundary: int) -> None:
+        self.metrics.count(STALE_WRITES, namespace=self.namespace.name)
+        _log.warning(
+            "stale write refused",
+            namespace=self.namespace.name,
+            id=entry.id,
+            boundary=boundary,
+            operation=entry.writer,
+        )

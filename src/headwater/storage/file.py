@@ -1,0 +1,283 @@
+"""Objects as files in a folder, crash-safe, with a true compare-and-swap among processes (hazard S6).
+
+    create    temporary file, fsync, link (fails if the name is taken), fsync of the folder
+    replace   lock, compare, temporary file, fsync, rename, fsync of the folder
+    delete    lock, compare, unlink
+
+The lock is `flock` on the folder itself: it dies with its holder, there is no lock file that somebody could
+delete, and after taking it the holder makes sure that the folder it locked is still the one at that path.
+Creates need no lock, because `link` is atomic and nothing is ever created by rename where nothing was,
+except by an overwrite, whose rename and a link at the same name have an order all the same.
+
+An etag is the SHA-256 of the content, so two writes within one tick of the clock never look alike.
+
+A crash leaves at most a temporary file, which nobody can list or address.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headwater.kernel.clock import Clock
+from headwater.kernel.failpoints import Failpoint, hit
+from headwater.kernel.randomness import Randomness
+from headwater.storage.errors import (
+    ForbiddenError,
+    MissingCapabilityError,
+    ObjectNotFoundError,
+    PreconditionFailedError,
+    StorageError,
+    TransientError,
+)
+from headwater.storage.paths import RESERVED_PREFIX, check_path, check_prefix
+from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, PutMode, Update
+from headwater.storage.spans import check_span, deletable_prefix, past_the_end
+
+LOCK_TIMEOUT_SECONDS = 10.0
+
+
+class FileStore:
+    """A folder as an object store. `durable=False` skips fsync, for tests that do not pull the plug."""
+
+    capabilities = frozenset(
+        {Capability.CREATE, Capability.UPDATE, Capability.CONDITIONAL_GET, Capability.CONDITIONAL_DELETE}
+    )
+
+    def __init__(self, root: Path, clock: Clock, randomness: Randomness, *, durable: bool = True) -> None:
+        self.root = root.absolute()
+        self.name = self.root.as_uri()
+        self._clock = clock
+        self._randomness = randomness
+        self._durable = durable
+
+    def get(self, path: str, *, span: tuple[int, int] | None = None) -> Fetched:
+        """The object, or a range of it."""
+        if span is not None:
+            check_span(span, path)
+        with self._translated(path), open(self._file(path), "rb") as file:
+            status = os.fstat(file.fileno())
+            if span is not None:
+                if span[0] >= status.st_size:
+                    raise past_the_end(span, path)
+                file.seek(span[0])
+                return Fetched(file.read(span[1] - span[0]), _meta(path, status))
+            data = file.read()
+        return Fetched(data, _meta(path, status, _etag(data)))
+
+    def get_if_changed(self, path: str, etag: str) -> Fetched | None:
+        """The object unless it has this etag."""
+        fetched = self.get(path)
+        return None if fetched.meta.etag == etag else fetched
+
+    def head(self, path: str) -> ObjectMeta:
+        """What the file system knows of the object."""
+        with self._translated(path):
+            status = self._file(path).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ObjectNotFoundError(self.name, path)
+        return _meta(path, status)
+
+    def exists(self, path: str) -> bool:
+        """Whether it is there."""
+        try:
+            self.head(path)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def put(self, path: str, data: bytes, mode: PutMode, *, tags: Mapping[str, str] | None = None) -> str:
+        """Store under the condition."""
+        if tags:
+            raise MissingCapabilityError(f"{self.name} has no object-tags", store=self.name, path=path)
+        target = self._file(path)
+        with self._translated(path):
+            if isinstance(mode, Create):
+                self._create(path, target, data)
+            else:
+                self._replace(path, target, data, mode)
+        return _etag(data)
+
+    def delete(self, path: str, *, if_match: str | None = None) -> None:
+        """Remove, or leave what is not there. Not synced: a delete that a power cut undoes leaves only excess."""
+        target = self._file(path)
+        with self._translated(path):
+            try:
+                with self._locked(target.parent):
+                    if if_match is not None:
+                        self._compare(path, target, if_match)
+                    target.unlink()
+            except FileNotFoundError:
+                if if_match is not None:
+                    raise PreconditionFailedError(self.name, path, f"at etag {if_match}") from None
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Remove every object of a folder; the folders stay, so that their locks cannot split."""
+        count = 0
+        for meta in self.list(deletable_prefix(prefix)):
+            self.delete(meta.path)
+            count += 1
+        return count
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectMeta]:
+        """Walk the folder in the order of keys; what vanishes meanwhile is left out."""
+        prefix = check_prefix(prefix)
+        folder = self.root / prefix if prefix else self.root
+        with self._translated(prefix):
+            yield from _walk(folder, f"{prefix}/" if prefix else "", start_after)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy the bytes."""
+        self.put(target, self.get(source).data, Overwrite())
+
+    def _file(self, path: str) -> Path:
+        return self.root / check_path(path)
+
+    def _create(self, path: str, target: Path, data: bytes) -> None:
+        temporary = self._write_temporary(target.parent, data)
+        try:
+            hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
+            os.link(temporary, target)
+        except FileExistsError:
+            if target.is_dir():
+                raise StorageError(f"{self.name}: {path} is a folder of other objects", path=path) from None
+            raise PreconditionFailedError(self.name, path, "absent") from None
+        finally:
+            temporary.unlink()
+        hit(Failpoint.FILE_PUT_LINKED)
+        self._sync_folder(target.parent)
+
+    def _replace(self, path: str, target: Path, data: bytes, mode: Update | Overwrite) -> None:
+        if isinstance(mode, Update) and not target.parent.is_dir():
+            raise PreconditionFailedError(self.name, path, f"at etag {mode.etag}")
+        temporary = self._write_temporary(target.parent, data)
+        try:
+            with self._locked(target.parent):
+                if isinstance(mode, Update):
+                    self._compare(path, target, mode.etag)
+                hit(Failpoint.FILE_UPDATE_LOCKED)
+                temporary.rename(target)
+                hit(Failpoint.FILE_UPDATE_RENAMED)
+                self._sync_folder(target.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _compare(self, path: str, target: Path, etag: str) -> None:
+        try:
+            present = _etag(target.read_bytes())
+        except FileNotFoundError:
+            present = None
+        if present != etag:
+            raise PreconditionFailedError(self.name, path, f"at etag {etag}")
+
+    def _write_temporary(self, folder: Path, data: bytes) -> Path:
+        temporary = folder / f"{RESERVED_PREFIX}{self._randomness.randbytes(12).hex()}.tmp"
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:
+            self._make_folder(folder)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if self._durable:
+                    os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        return temporary
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make the folder and sync the folder above each new one, or a crash could lose the whole branch."""
+        missing = [folder]
+        while not missing[-1].parent.exists():
+            missing.append(missing[-1].parent)
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            self._sync_folder(each.parent)
+
+    def _sync_folder(self, folder: Path) -> None:
+        if self._durable:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """Hold the folder's lock."""
+        descriptor = self._lock(folder)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, folder: Path) -> int:
+        """The locked folder's descriptor. A holder that is stopped must not hang everybody: waiting has an end."""
+        deadline = self._clock.monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    return descriptor
+            except BlockingIOError:
+                if self._clock.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise TransientError(self.name, str(folder), "another process holds its lock") from None
+                self._clock.sleep(0.002)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, IsADirectoryError):
+            raise ObjectNotFoundError(self.name, path) from None
+        except PermissionError as error:
+            raise ForbiddenError(self.name, path, error.strerror or "") from error
+        except NotADirectoryError as error:
+            raise StorageError(f"{self.name}: a part of {path} is an object, not a folder", path=path) from error
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):
+                raise TransientError(self.name, path, error.strerror or "") from error
+            raise StorageError(f"{self.name}: {path}: {error.strerror}", store=self.name, path=path) from error
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _meta(path: str, status: os.stat_result, etag: str | None = None) -> ObjectMeta:
+    return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC), etag)
+
+
+def _walk(folder: Path, prefix: str, start_after: str | None) -> Iterator[ObjectMeta]:
+    try:
+        entries = [(entry.name + ("/" if entry.is_dir() else ""), entry) for entry in os.scandir(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name, entry in sorted(entries, key=lambda pair: pair[0]):
+        key = prefix + name
+        if entry.name.startswith(RESERVED_PREFIX):
+            continue
+        if name.endswith("/"):
+            if start_after is None or key > start_after or start_after.startswith(key):
+                yield from _walk(folder / entry.name, key, start_after)
+        elif start_after is None or key > start_after:
+            with suppress(FileNotFoundError):
+                yield _meta(key, entry.stat())
