@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from headwater.app import App
@@ -39,20 +41,8 @@ def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> No
                 "suffix": sequencer.namespace.suffix,
                 "boundary": boundary,
                 "latest": latest,
-                "objects": [
-                    {"id": each.id, "path": each.path, "last_modified": each.last_modified} for each in listing
-                ],
-                "pins": [
-                    {
-                        "pin": pin.pin,
-                        "id": pin.id,
-                        "writer": pin.writer,
-                        "holder": pin.holder,
-                        "granted": pin.granted,
-                        "expires_at": pin.expires_at,
-                    }
-                    for pin in pins
-                ],
+                "objects": [asdict(each) for each in listing],
+                "pins": [asdict(pin) for pin in pins],
             }
         )
         return
@@ -89,20 +79,10 @@ def collect(app: App, url: str, name: str, min_age: str, dry_run: bool, suffix: 
             f"{name} belongs to the lake {lake}", hint="a lake's history is collected by `headwater reclaim` only"
         )
     collector = Collector(app.open_sequencer(url, name, suffix=suffix, writable=not dry_run), retention)
-    plan = collector.plan() if dry_run else collector.collect()
+    told = collector.plan() if dry_run else collector.collect()
     if as_json:
-        print_json(
-            {
-                "namespace": name,
-                "dry_run": dry_run,
-                "latest": plan.latest,
-                "boundary_before": plan.boundary,
-                "boundary_after": plan.boundary_after,
-                "deleted": [each.id for each in plan.delete],
-                "pinned": list(plan.pinned),
-            }
-        )
+        print_json({"namespace": name, "dry_run": dry_run, **asdict(told)})
         return
     would = "would be " if dry_run else ""
-    click.echo(f"boundary  {plan.boundary} -> {plan.boundary_after}" + (" (dry run)" if dry_run else ""))
-    click.echo(f"objects   {len(plan.delete)} {would}deleted, {len(plan.pinned)} pinned")
+    click.echo(f"boundary  {told.boundary_before} -> {told.boundary_after}" + (" (dry run)" if dry_run else ""))
+    click.echo(f"objects   {len(told.deleted)} {would}deleted, {len(told.pinned)} pinned")

@@ -12,19 +12,28 @@ collectors may run at once: the boundary only rises, and each deletes only behin
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from headwater.kernel.errors import CorruptError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
 from headwater.sequence.codec import pin_path
-from headwater.sequence.decide import is_active, latest_id, plan_collection, wished_boundary
-from headwater.sequence.model import CollectPlan, Listed, Pin, Retention
+from headwater.sequence.decide import deletable, is_active, latest_id, pinned_ids, wished_boundary
+from headwater.sequence.model import Collection, Listed, Pin, Retention
 from headwater.sequence.pins import Pins
 from headwater.sequence.protocol import Sequencer
 
 _log = Log("sequence")
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """What a collection is decided on: all of it by one moment's clock."""
+
+    now: datetime
+    boundary: int
+    listing: tuple[Listed, ...]
 
 
 class Collector:
@@ -35,36 +44,51 @@ class Collector:
         self._retention = retention
         self._pins = Pins(sequencer)
 
-    def plan(self) -> CollectPlan:
+    def plan(self) -> Collection:
         """What a collection would do now; changes nothing."""
-        boundary, listing = self._survey()
-        return plan_collection(listing, boundary, self._pins.all(), self._now(), self._retention)
+        survey = self._survey()
+        boundary = max(survey.boundary, self._wish(survey) or 0)
+        return self._told(survey, boundary, self._pins.all())
 
-    def collect(self) -> CollectPlan:
+    def collect(self) -> Collection:
         """Advance, then delete; returns what was done."""
-        boundary, listing = self._survey()
+        survey = self._survey()
         hit(Failpoint.COLLECT_AFTER_LIST)
-        wish = wished_boundary(listing, self._now(), self._retention)
-        durable = self._sequencer.boundary.advance(wish) if wish else boundary
+        wish = self._wish(survey)
+        boundary = self._sequencer.boundary.advance(wish) if wish else survey.boundary
         hit(Failpoint.COLLECT_AFTER_ADVANCE)
         pins = self._pins.all()
         hit(Failpoint.COLLECT_AFTER_PINS)
-        plan = plan_collection(listing, durable, pins, self._now(), self._retention)
-        for doomed in plan.delete:
+        for doomed in deletable(survey.listing, boundary, pins, survey.now, self._retention):
             self._sequencer.store.delete(doomed.path)
             hit(Failpoint.COLLECT_AFTER_DELETE)
-        self._drop_expired(pins)
+        self._drop_expired(pins, survey.now)
+        done = self._told(survey, boundary, pins)
         _log.info(
             "namespace collected",
             namespace=self._sequencer.namespace.name,
-            boundary=durable,
-            deleted=len(plan.delete),
-            pinned=len(plan.pinned),
+            boundary=boundary,
+            deleted=len(done.deleted),
+            pinned=len(done.pinned),
         )
-        return replace(plan, boundary=boundary, advance_to=durable if durable > boundary else None)
+        return done
 
-    def _survey(self) -> tuple[int, tuple[Listed, ...]]:
+    def _wish(self, survey: _Survey) -> int | None:
+        return wished_boundary(survey.listing, survey.now, self._retention)
+
+    def _told(self, survey: _Survey, boundary: int, pins: tuple[Pin, ...]) -> Collection:
+        gone = deletable(survey.listing, boundary, pins, survey.now, self._retention)
+        return Collection(
+            latest=latest_id(survey.listing),
+            boundary_before=survey.boundary,
+            boundary_after=boundary,
+            deleted=tuple(each.id for each in gone),
+            pinned=tuple(sorted(pinned_ids(pins, survey.now, self._retention))),
+        )
+
+    def _survey(self) -> _Survey:
         """The boundary, and then what is there: whatever was latest at the time of the list lies ahead of it."""
+        now = self._sequencer.clock.now()
         boundary = self._sequencer.boundary.read()
         listing = tuple(self._sequencer.listing())
         latest = latest_id(listing)
@@ -75,14 +99,10 @@ class Collector:
                 hint="nothing is deleted; its newest object is missing",
                 path=self._sequencer.namespace.folder,
             )
-        return boundary, listing
+        return _Survey(now, boundary, listing)
 
-    def _now(self) -> datetime:
-        return self._sequencer.clock.now()
-
-    def _drop_expired(self, pins: tuple[Pin, ...]) -> None:
+    def _drop_expired(self, pins: tuple[Pin, ...], now: datetime) -> None:
         """An expired pin can be neither renewed nor trusted, so nobody misses it."""
-        now = self._now()
         for pin in pins:
             if not is_active(pin, now, self._retention):
                 self._sequencer.store.delete(pin_path(self._sequencer.namespace, pin.id, pin.pin))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from headwater.sequence.model import CollectPlan, Listed, Pin, Retention
+from headwater.sequence.model import Listed, Pin, Retention
 
 
 class PutAnswer(enum.Enum):
@@ -106,23 +106,22 @@ def wished_boundary(listing: Sequence[Listed], now: datetime, retention: Retenti
     return max((each.id for each in listing if each.id != latest and old_enough(each, now, retention)), default=None)
 
 
-def plan_collection(
+def deletable(
     listing: Sequence[Listed], boundary: int, pins: Iterable[Pin], now: datetime, retention: Retention
-) -> CollectPlan:
-    """What a collector does with this listing. Deletes are only behind the boundary that will then be durable."""
+) -> tuple[Listed, ...]:
+    """What may go: behind the durable boundary (invariant 1), old enough, not the latest, not pinned."""
     latest = latest_id(listing)
-    wish = wished_boundary(listing, now, retention)
-    advance_to = wish if wish is not None and wish > boundary else None
-    durable = max(boundary, advance_to or 0)
-    pinned = {pin.id for pin in pins if is_active(pin, now, retention)}
-    behind = [each for each in listing if each.id <= durable and each.id != latest and old_enough(each, now, retention)]
-    return CollectPlan(
-        latest=latest,
-        boundary=boundary,
-        advance_to=advance_to,
-        delete=tuple(each for each in behind if each.id not in pinned),
-        pinned=tuple(sorted(pinned)),
+    pinned = pinned_ids(pins, now, retention)
+    return tuple(
+        each
+        for each in listing
+        if each.id <= boundary and each.id != latest and each.id not in pinned and old_enough(each, now, retention)
     )
+
+
+def pinned_ids(pins: Iterable[Pin], now: datetime, retention: Retention) -> frozenset[int]:
+    """The ids that a collector must leave alone."""
+    return frozenset(pin.id for pin in pins if is_active(pin, now, retention))
 
 
 def latest_id(listing: Iterable[Listed]) -> int | None:

@@ -101,19 +101,14 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class CollectPlan:
-    """What one collection would do: the new boundary (if it moves) and the objects behind it that go."""
+class Collection:
+    """What one collection did, or would do: where the boundary goes, and which objects behind it go away."""
 
     latest: int | None
-    boundary: int
-    advance_to: int | None
-    delete: tuple[Listed, ...]
+    boundary_before: int
+    boundary_after: int
+    deleted: tuple[int, ...]
     pinned: tuple[int, ...]
-
-    @property
-    def boundary_after(self) -> int:
-        """The boundary when the plan has been carried out."""
-        return max(self.boundary, self.advance_to or 0)
 
 
 @dataclass(frozen=True)
