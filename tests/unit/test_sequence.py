@@ -478,7 +478,8 @@ class TestCollecting:
         Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
         assert seen == [b"2"]
 
-    def test_time_that_passes_between_advance_and_delete_deletes_no_more(self, world: World) -> None:
+    @pytest.mark.hazard("S8")
+    def test_s8_time_that_passes_between_advance_and_delete_deletes_no_more(self, world: World) -> None:
         world.append(2)
         world.clock.advance(MIN_AGE * 2)
         world.append(3)

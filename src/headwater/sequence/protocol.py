@@ -241,11 +241,7 @@ class Sequencer:
             case Step.READ_OCCUPANT:
                 return replace(facts, occupant=self._occupant(entry))
             case Step.READ_BOUNDARY:
-                boundary = self.boundary.read()
-                behind = entry.id <= boundary
-                if behind:
-                    self._reject(entry, boundary)
-                return replace(facts, behind_boundary=behind)
+                return replace(facts, behind_boundary=self._is_behind(entry))
             case _:
                 return replace(facts, successor=self._successor(entry))
 
@@ -262,12 +258,16 @@ class Sequencer:
             return Successor.GONE
         return Successor.NAMES_US if previous == entry.writer else Successor.NAMES_ANOTHER
 
-    def _reject(self, entry: Entry, boundary: int) -> None:
+    def _is_behind(self, entry: Entry) -> bool:
+        value = self.boundary.read()
+        if entry.id > value:
+            return False
         self.metrics.count(STALE_WRITES, namespace=self.namespace.name)
         _log.warning(
             "stale write refused",
             namespace=self.namespace.name,
             id=entry.id,
-            boundary=boundary,
+            boundary=value,
             operation=entry.writer,
         )
+        return True

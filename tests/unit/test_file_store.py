@@ -1,0 +1,180 @@
+"""What only a folder has: processes, leftovers, permissions, power cuts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headwater.kernel.clock import SystemClock
+from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
+from headwater.kernel.randomness import seeded
+from headwater.storage.errors import ForbiddenError, InvalidPathError, PreconditionFailedError, StorageError
+from headwater.storage.file import FileStore
+from headwater.storage.port import Create, Overwrite, Update
+
+COUNTER = """
+import sys
+from pathlib import Path
+from headwater.kernel.clock import SystemClock
+from headwater.kernel.randomness import system_randomness
+from headwater.storage.errors import PreconditionFailedError
+from headwater.storage.file import FileStore
+from headwater.storage.port import Update
+
+store = FileStore(Path(sys.argv[1]), SystemClock(), system_randomness(), durable=False)
+for _ in range(100):
+    while True:
+        seen = store.get("counter")
+        try:
+            store.put("counter", str(int(seen.data) + 1).encode(), Update(seen.meta.etag))
+            break
+        except PreconditionFailedError:
+            pass
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "store", SystemClock(), seeded(1))
+
+
+@pytest.mark.hazard("S6")
+def test_s6_of_many_processes_one_update_wins(store: FileStore) -> None:
+    """Four processes count to 400 by compare-and-swap: one lost update, and the sum is short."""
+    store.put("counter", b"0", Create())
+    processes = [subprocess.Popen([sys.executable, "-c", COUNTER, str(store.root)]) for _ in range(4)]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    assert store.get("counter").data == b"400"
+
+
+@pytest.mark.hazard("S6")
+def test_s6_residue_is_neither_listed_nor_addressable(store: FileStore) -> None:
+    store.put("a/b", b"1", Create())
+    residue = store.root / "a" / ".hw-0123.tmp"
+    residue.write_bytes(b"half")
+    assert [meta.path for meta in store.list()] == ["a/b"]
+    with pytest.raises(InvalidPathError, match="reserved"):
+        store.get("a/.hw-0123.tmp")
+    assert residue.exists()
+
+
+@pytest.mark.hazard("S6")
+def test_s6_etags_are_content_not_time(store: FileStore) -> None:
+    """Two writes of the same length within one tick of the clock."""
+    first = store.put("x", b"1", Create())
+    second = store.put("x", b"2", Overwrite())
+    when = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    os.utime(store.root / "x", (when, when))
+    assert first != second
+    with pytest.raises(PreconditionFailedError):
+        store.put("x", b"3", Update(first))
+
+
+@pytest.mark.hazard("S6")
+def test_s6_a_folder_that_was_replaced_does_not_split_the_lock(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the folder and locking it, somebody removes it and makes it anew."""
+    store.put("d/x", b"1", Create())
+    import fcntl
+
+    real, locked = fcntl.flock, []
+
+    def swap_folder_then_lock(descriptor: int, operation: int) -> None:
+        if not locked:
+            (store.root / "d").rename(store.root / "old")
+            (store.root / "d").mkdir()
+            (store.root / "d" / "x").write_bytes(b"1")
+        locked.append(os.fstat(descriptor).st_ino)
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", swap_folder_then_lock)
+    store.delete("d/x")
+    assert len(locked) == 2
+    assert locked[-1] == (store.root / "d").stat().st_ino
+    assert not store.exists("d/x")
+
+
+def test_a_failed_write_leaves_nothing(store: FileStore) -> None:
+    with arm(Failpoint.FILE_PUT_TEMPORARY_SYNCED, Action.ERROR), pytest.raises(FailpointError):
+        store.put("a/b", b"1", Create())
+    store.put("a/b", b"1", Create())
+    with arm(Failpoint.FILE_UPDATE_LOCKED, Action.ERROR), pytest.raises(FailpointError):
+        store.put("a/b", b"2", Overwrite())
+    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+    assert store.get("a/b").data == b"1"
+
+
+def test_a_loser_leaves_nothing(store: FileStore) -> None:
+    store.put("a/b", b"1", Create())
+    with pytest.raises(PreconditionFailedError):
+        store.put("a/b", b"2", Create())
+    with pytest.raises(PreconditionFailedError):
+        store.put("a/b", b"2", Update("other"))
+    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+
+
+def test_forbidden_is_not_absent(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(self: Path, **_: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", deny)
+    with pytest.raises(ForbiddenError, match="secret"):
+        store.exists("secret")
+    with pytest.raises(ForbiddenError):
+        store.head("secret")
+
+
+def test_an_object_where_a_folder_should_be(store: FileStore) -> None:
+    store.put("a", b"1", Create())
+    with pytest.raises(StorageError, match="a/b"):
+        store.put("a/b", b"2", Create())
+    store.put("d/x", b"1", Create())
+    with pytest.raises(StorageError, match="folder"):
+        store.put("d", b"2", Create())
+    with pytest.raises(StorageError):
+        store.put("d", b"2", Overwrite())
+    assert store.get("a").data == b"1"
+
+
+def test_a_name_too_long_for_the_file_system(store: FileStore) -> None:
+    with pytest.raises(StorageError, match="too long"):
+        store.put("x" * 300, b"1", Create())
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        store.put("x", b"1", Create())
+    assert list(store.list()) == []
+    assert [path for path in store.root.rglob("*") if path.is_file()] == []
+
+
+def test_everything_is_synced_before_it_is_seen(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File, then name, then the folders above: the order that survives a power cut."""
+    steps: list[str] = []
+    real_sync, real_link = os.fsync, os.link
+
+    def sync(descriptor: int) -> None:
+        synced = Path(f"/proc/self/fd/{descriptor}").readlink()
+        steps.append("sync folder" if synced.is_dir() else "sync file")
+        real_sync(descriptor)
+
+    def link(source: Path, target: Path) -> None:
+        steps.append("link")
+        real_link(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "link", link)
+    store.put("new/folder/x", b"1", Create())
+    assert steps[-3:] == ["sync file", "link", "sync folder"]
+    # The store's own folder and both new ones were made known to the folder above them first.
+    assert steps[:-3] == ["sync folder"] * 3
