@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -81,9 +82,8 @@ def test_s6_a_folder_that_was_replaced_does_not_split_the_lock(
 ) -> None:
     """Between opening the folder and locking it, somebody removes it and makes it anew."""
     store.put("d/x", b"1", Create())
-    import fcntl
-
-    real, locked = fcntl.flock, []
+    real = fcntl.flock
+    locked: list[int] = []
 
     def swap_folder_then_lock(descriptor: int, operation: int) -> None:
         if not locked:
