@@ -15,6 +15,7 @@ import click
 
 from headwater import __version__
 from headwater.app import App
+from headwater.cli.demo import demo, demo_writer
 from headwater.cli.devservices import devservices
 from headwater.cli.doctor import doctor
 from headwater.cli.sequence import sequence
@@ -40,6 +41,8 @@ def cli(context: click.Context, settings_file: Path | None, log_format: str | No
     context.obj = App(loaded)
 
 
+cli.add_command(demo)
+cli.add_command(demo_writer)
 cli.add_command(devservices)
 cli.add_command(doctor)
 cli.add_command(sequence)

@@ -44,7 +44,9 @@ class LogSettings(_Section):
     """How the process speaks."""
 
     format: Literal["text", "json"] = Field("text", description="`text` for people, `json` for machines.")
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level that is printed.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "warning", description="The least level that is printed."
+    )
 
 
 class S3Settings(_Section):

@@ -222,6 +222,8 @@ class Sequencer:
                 match step:
                     case Step.READ_OCCUPANT | Step.READ_BOUNDARY | Step.READ_SUCCESSOR:
                         facts = self._learn(facts, step, entry)
+                        if step is Step.READ_BOUNDARY and facts.behind_boundary:
+                            self._tell_stale(entry)
                     case Step.CREATE_AGAIN:
                         if not patience.wait():
                             return Step.UNKNOWN
@@ -259,15 +261,8 @@ class Sequencer:
         return Successor.NAMES_US if previous == entry.writer else Successor.NAMES_ANOTHER
 
     def _is_behind(self, entry: Entry) -> bool:
-        value = self.boundary.read()
-        if entry.id > value:
-            return False
+        return entry.id <= self.boundary.read()
+
+    def _tell_stale(self, entry: Entry) -> None:
         self.metrics.count(STALE_WRITES, namespace=self.namespace.name)
-        _log.warning(
-            "stale write refused",
-            namespace=self.namespace.name,
-            id=entry.id,
-            boundary=value,
-            operation=entry.writer,
-        )
-        return True
+        _log.warning("stale write refused", namespace=self.namespace.name, id=entry.id, operation=entry.writer)
