@@ -1,0 +1,1 @@
+"""Benchmarks, each beside a peer in the same run: `make bench`, or `make bench ONLY=name`."""
