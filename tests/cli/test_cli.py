@@ -1,0 +1,316 @@
+"""The command as a person or a script meets it: output, exit codes, errors that say the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headwater import __version__
+from headwater.app import LAKE_MARKER, App
+from headwater.cli.main import main
+from headwater.devservices import Endpoint, create_bucket
+from headwater.kernel import settings
+from headwater.sequence.pins import Pins
+from headwater.sequence.protocol import Sequencer
+from headwater.storage.port import Overwrite, PutMode
+from headwater.storage.wrapper import StoreWrapper
+from tests.fixtures.stores import BUCKET
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def json(self) -> dict[str, object]:
+        parsed: dict[str, object] = json.loads(self.out)
+        return parsed
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str | Path) -> Result:
+        code: str | int | None = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Result(int(code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """A folder with a namespace of five objects, made long ago."""
+    folder = tmp_path / "store"
+    sequencer = open_sequencer(folder)
+    for _ in range(5):
+        sequencer.update(lambda latest: b"%d" % (latest.id if latest else 0))
+    for file in (folder / "manifest").iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    return folder
+
+
+def open_sequencer(folder: Path) -> Sequencer:
+    return App(settings.load(environ={})).open_sequencer(str(folder), "manifest")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def ids(folder: Path) -> list[int]:
+    return [each.id for each in open_sequencer(folder).listing()]
+
+
+class TestShow:
+    def test_text(self, run: Run, history: Path) -> None:
+        result = run("sequence", "show", history, "manifest")
+        assert result.code == 0
+        lines = result.out.splitlines()
+        assert lines[0].split() == ["latest", "5"]
+        assert lines[1].split() == ["boundary", "0"]
+        assert [line.split()[:2] for line in lines[4:]] == [[str(n), "live"] for n in range(1, 5)] + [["5", "latest"]]
+
+    def test_json(self, run: Run, history: Path) -> None:
+        sequencer = open_sequencer(history)
+        pin = Pins(sequencer).pin(sequencer.read(2), ttl=timedelta(hours=1), holder="ann")
+        shown = run("sequence", "show", history, "manifest", "--json").json()
+        assert list(shown) == ["namespace", "suffix", "boundary", "latest", "objects", "pins"]
+        assert shown["suffix"] == ".manifest"
+        assert shown["latest"] == 5
+        assert shown["pins"] == [
+            {
+                "pin": pin.pin,
+                "id": 2,
+                "writer": pin.writer,
+                "holder": "ann",
+                "granted": True,
+                "expires_at": pin.expires_at.isoformat(),
+            }
+        ]
+
+    def test_an_empty_namespace(self, run: Run, tmp_path: Path) -> None:
+        result = run("sequence", "show", tmp_path / "nothing", "manifest")
+        assert result.code == 0
+        assert result.out.split() == ["latest", "-", "boundary", "0"]
+        assert not (tmp_path / "nothing").exists()
+
+    def test_it_changes_nothing(self, run: Run, history: Path) -> None:
+        before = tree(history)
+        run("sequence", "show", history, "manifest")
+        assert tree(history) == before
+
+
+class TestCollect:
+    def test_it_collects(self, run: Run, history: Path) -> None:
+        result = run("sequence", "collect", history, "manifest", "--min-age", "1h")
+        assert result.code == 0
+        assert result.out.splitlines() == ["boundary  0 -> 4", "objects   4 deleted, 0 pinned"]
+        assert ids(history) == [5]
+
+    def test_a_dry_run_changes_nothing(self, run: Run, history: Path) -> None:
+        before = tree(history)
+        planned = run("sequence", "collect", history, "manifest", "--min-age", "1h", "--dry-run", "--json")
+        assert tree(history) == before
+        done = run("sequence", "collect", history, "manifest", "--min-age", "1h", "--json")
+        assert {**planned.json(), "dry_run": False} == done.json()
+        assert done.json() == {
+            "namespace": "manifest",
+            "dry_run": False,
+            "latest": 5,
+            "boundary_before": 0,
+            "boundary_after": 4,
+            "deleted": [1, 2, 3, 4],
+            "pinned": [],
+        }
+
+    @pytest.mark.parametrize("where", [".", "..", "../.."])
+    def test_a_lake_is_refused(self, run: Run, history: Path, where: str) -> None:
+        marker = (history / where).resolve() / LAKE_MARKER
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.write_text("{}")
+        try:
+            result = run("sequence", "collect", history, "manifest", "--min-age", "0s")
+            assert result.code == 4
+            assert "belongs to the lake" in result.err
+            assert "headwater reclaim" in result.err
+            assert ids(history) == [1, 2, 3, 4, 5]
+        finally:
+            marker.unlink()
+
+    def test_min_age_is_required(self, run: Run, history: Path) -> None:
+        assert run("sequence", "collect", history, "manifest").code == 2
+        assert ids(history) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.services
+def test_a_lake_on_s3_is_refused(run: Run, versitygw: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_bucket(versitygw, BUCKET)
+    environ = {
+        "HEADWATER_STORAGE_S3_ENDPOINT": versitygw.url,
+        "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": str(versitygw.access_key_id),
+        "HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": str(versitygw.secret_access_key),
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    app = App(settings.load(environ=environ))
+    root = f"s3://{BUCKET}/cli/lake"
+    sequencer = app.open_sequencer(f"{root}/tables/t", "metadata", suffix=".metadata.json")
+    sequencer.update(lambda _: b"1")
+    sequencer.update(lambda _: b"2")
+    app.open_store(root).put(LAKE_MARKER, b"{}", Overwrite())
+    result = run("sequence", "collect", f"{root}/tables/t", "metadata", "--min-age", "0s")
+    assert result.code == 4, result.err
+    assert root in result.err
+    shown = run("sequence", "show", f"{root}/tables/t", "metadata", "--json").json()
+    assert shown["latest"] == 2
+    assert versitygw.secret_access_key is not None
+    assert versitygw.secret_access_key not in result.out + result.err
+
+
+BAD: Sequence[tuple[list[str], int, str]] = [
+    (["sequence", "show", "ftp://x/y", "manifest"], 2, "unknown scheme 'ftp'"),
+    (["sequence", "show", "STORE", "a/b"], 2, "'a/b' cannot name a namespace"),
+    (["sequence", "show", "STORE", ".."], 2, "'..' cannot name a namespace"),
+    (["sequence", "collect", "STORE", "a/../b", "--min-age", "1h"], 2, "cannot name a namespace"),
+    (["sequence", "collect", "STORE", "manifest", "--min-age", "soon"], 2, "'soon' is not a duration"),
+    (["sequence", "collect", "STORE", "manifest", "--min-age", "-1h"], 2, "-1h"),
+    (["sequence", "show"], 2, "Missing argument"),
+    (["nonsense"], 2, "No such command"),
+    (["--settings", "nowhere.toml", "sequence", "show", "STORE", "manifest"], 2, "nowhere.toml does not exist"),
+    (["devservices", "up", "--only", "postgras"], 2, "postgres"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD)
+def test_bad_input(run: Run, history: Path, arguments: list[str], code: int, message: str) -> None:
+    before = tree(history)
+    result = run(*[str(history) if each == "STORE" else each for each in arguments])
+    assert result.code == code
+    assert message in result.err
+    assert tree(history) == before
+
+
+@pytest.mark.parametrize("content", [b"x", b"-1", b"4\n", b"18446744073709551616", b""])
+@pytest.mark.parametrize("command", ["show", "collect"])
+def test_a_bad_boundary_is_named_and_left_alone(run: Run, history: Path, content: bytes, command: str) -> None:
+    (history / "gc").mkdir()
+    (history / "gc" / "manifest.boundary").write_bytes(content)
+    before = tree(history)
+    age = ["--min-age", "0s"] if command == "collect" else []
+    result = run("sequence", command, history, "manifest", *age)
+    assert result.code == 1
+    assert "gc/manifest.boundary is not a boundary" in result.err
+    assert tree(history) == before
+
+
+def test_a_bad_object_name_is_named(run: Run, history: Path) -> None:
+    (history / "manifest" / "notes.txt").write_text("?")
+    result = run("sequence", "collect", history, "manifest", "--min-age", "0s")
+    assert result.code == 1
+    assert "manifest/notes.txt" in result.err
+    assert len(ids_on_disk(history)) == 6
+
+
+def ids_on_disk(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "manifest").iterdir()]
+
+
+def test_errors_as_json(run: Run, history: Path) -> None:
+    result = run("sequence", "show", "ftp://x", "manifest", "--json")
+    error = json.loads(result.err)
+    assert error["kind"] == "InvalidUrl"
+    assert error["scheme"] == "ftp"
+    assert result.out == ""
+
+
+def test_an_unreachable_store_is_unavailable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_STORAGE_S3_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("HEADWATER_STORAGE_RETRY_ATTEMPTS", "2")
+    monkeypatch.setenv("HEADWATER_STORAGE_S3_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY", "hunter2")
+    result = run("sequence", "show", "s3://bucket", "manifest")
+    assert result.code == 5
+    assert "s3://bucket" in result.err
+    assert "hunter2" not in result.err
+
+
+class TestDoctor:
+    def test_a_folder_is_fit(self, run: Run, tmp_path: Path) -> None:
+        result = run("doctor", tmp_path / "store", "--rounds", "5", "--writers", "8", "--json")
+        checks = {each["name"]: each for each in result.json()["checks"]}  # type: ignore[attr-defined]
+        assert result.code == 0
+        assert checks["race"]["detail"] == "8 writers, 5 rounds, one winner each"
+        assert checks["compare-and-swap"]["ok"]
+        assert list((tmp_path / "store").rglob("*.tmp")) == []
+
+    def test_the_machine_alone(self, run: Run) -> None:
+        result = run("doctor")
+        assert "python" in result.out
+
+    def test_a_store_that_does_not_compare_is_unsafe(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Liar(StoreWrapper):
+            def put(self, path: str, data: bytes, mode: PutMode, *, tags: Mapping[str, str] | None = None) -> str:
+                return self._inner.put(path, data, Overwrite())
+
+        honest = App.open_store
+        monkeypatch.setattr(App, "open_store", lambda self, url: Liar(honest(self, url)))
+        result = run("doctor", tmp_path / "store", "--rounds", "2", "--writers", "4")
+        assert result.code == 4
+        assert "lacks create-if-absent, update-if-match" in result.out
+        assert "2 with several winners" in result.out
+        assert "is not safe for sequenced metadata" in result.err
+
+
+def test_help_names_the_exit_codes(run: Run) -> None:
+    result = run("--help")
+    assert result.code == 0
+    assert "4 refused as unsafe" in " ".join(result.out.split())
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"headwater, version {__version__}\n"
+
+
+def test_as_a_process(history: Path) -> None:
+    """Through the interpreter, with logs as JSON and a failpoint that does not exist."""
+    command = [sys.executable, "-m", "headwater", "--log-format", "json", "--log-level", "info"]
+    command += ["sequence", "collect", str(history), "manifest", "--min-age", "1h"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert json.loads(done.stderr)["message"] == "namespace collected"
+    environ = {**os.environ, "HEADWATER_FAILPOINTS": "sequence.nonsense=kill"}
+    refused = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert refused.returncode == 2
+    assert "there is no failpoint 'sequence.nonsense'" in refused.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.java
+def test_the_demo_tells_the_truth(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "demo", "--json", "--dir", str(tmp_path / "stage")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    unguarded, guarded = told["acts"]
+    assert (unguarded["committed"], unguarded["in_history"]) == (True, False)
+    assert guarded["committed"] is False
+    assert [row["id"] for row in told["history"]] == [6, 7, 8, 9, 10, 11]
+    assert told["history"][0]["state"] == "behind the boundary"
