@@ -12,7 +12,7 @@ from headwater.kernel.randomness import Randomness, system_randomness
 from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.kernel.settings import Settings
 from headwater.sequence.model import ID_DIGITS, Namespace
-from headwater.sequence.protocol import Sequencer
+from headwater.sequence.protocol import READING, WRITING, Sequencer
 from headwater.storage.cloud import open_gcs, open_s3
 from headwater.storage.confined import ConfinedStore, ReadOnlyStore
 from headwater.storage.file import FileStore
@@ -57,16 +57,16 @@ class App:
             store = ConfinedStore(store, parsed.prefix)
         if not writable:
             store = ReadOnlyStore(store)
-        require(store, needed, by="the caller")
+        require(store, needed, by="this use of it")
         if writable and needed and parsed.scheme != "file":
             shown = probe(store, self.clock, self.randomness)
-            require(_Shown(store.name, shown), needed, by="the caller")
+            require(_Shown(store.name, shown), needed, by="this use of it")
         return store
 
     def open_sequencer(self, url: str, name: str, *, suffix: str | None = None, writable: bool = True) -> Sequencer:
         """The namespace `name` under `url`; its suffix is read off its objects unless it is given."""
         Namespace("", name, ".x")  # a bad name is refused before anything is opened
-        store = self.open_store(url, writable=writable)
+        store = self.open_store(url, writable=writable, needed=WRITING if writable else READING)
         namespace = Namespace("", name, suffix or self._suffix(store, name))
         return Sequencer(
             store,

@@ -7,7 +7,7 @@ a retry inside it would report our own object as somebody else's. What an error 
     409                               S3 saw a concurrent conditional write: nothing changed, try again
     429, connection never made        nothing changed, try again
     5xx, 408, connection lost         a read may be tried again; of a change nobody knows
-    other 4xx                         refused, nothing changed
+    501, other 4xx                    refused, nothing changed
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class CloudStore:
         never_sent = status is None and "kind: Connect" in str(error)
         if never_sent or status == 429:
             return TransientError(self.name, path, detail)
-        lost = status is None or status >= 500 or status == 408
+        lost = status is None or (status >= 500 and status != 501) or status == 408
         if lost:
             kind = StorageOutcomeUnknownError if changing else TransientError
             return kind(self.name, path, detail)

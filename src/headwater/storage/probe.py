@@ -6,7 +6,7 @@ The probes work on objects under `_headwater/probe/` and remove them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import Randomness
 from headwater.storage.errors import (
+    ForbiddenError,
+    MissingCapabilityError,
     PreconditionFailedError,
+    StorageError,
     StorageOutcomeUnknownError,
     TransientError,
 )
@@ -26,17 +29,24 @@ PREFIX = "_headwater/probe"
 
 
 def probe(store: ObjectStore, clock: Clock, randomness: Randomness) -> frozenset[Capability]:
-    """The capabilities that the store claims and, of the conditional ones, has just shown."""
+    """The capabilities that the store claims and, of those that compare, has just shown."""
     shown = set(store.capabilities)
     with _scratch(store, clock, randomness) as path:
-        first = store.put(path, b"one", Create())
-        if not _refuses(lambda: store.put(path, b"two", Create())):
-            shown.discard(Capability.CREATE)
-        second = store.put(path, b"three", Update(first)) if Capability.UPDATE in shown else first
-        if not _refuses(lambda: store.put(path, b"four", Update(first))):
-            shown.discard(Capability.UPDATE)
-        if Capability.CONDITIONAL_GET in shown and store.get_if_changed(path, second) is not None:
+        try:
+            first = store.put(path, b"one", Create())
+        except (StorageError, MissingCapabilityError) as error:
+            if isinstance(error, ForbiddenError):
+                raise
+            return frozenset(shown - {Capability.CREATE, Capability.UPDATE, Capability.CONDITIONAL_GET})
+        if Capability.CONDITIONAL_GET in shown and store.get_if_changed(path, first) is not None:
             shown.discard(Capability.CONDITIONAL_GET)
+        if _accepts(lambda: store.put(path, b"two", Create())):
+            shown.discard(Capability.CREATE)
+        current = store.get(path).meta.etag or ""
+        if not _accepts(lambda: store.put(path, b"three", Update(current))):
+            shown.discard(Capability.UPDATE)
+        if _accepts(lambda: store.put(path, b"four", Update(current))):
+            shown.discard(Capability.UPDATE)
     return frozenset(shown)
 
 
@@ -110,15 +120,15 @@ def _creates(store: ObjectStore, path: str, payload: bytes) -> bool | None:
         return True
 
 
-def _refuses(action: object) -> bool:
-    assert callable(action)
+def _accepts(put: Callable[[], str]) -> bool:
+    """Whether the store did it. That it does not know such puts at all is a no; that it is down is an error."""
     try:
-        action()
-    except PreconditionFailedError:
-        return True
-    except HeadwaterError:
+        put()
+    except (PreconditionFailedError, StorageError, MissingCapabilityError) as error:
+        if isinstance(error, ForbiddenError):
+            raise
         return False
-    return False
+    return True
 
 
 @contextmanager
