@@ -93,16 +93,9 @@ class TestShow:
         assert list(shown) == ["namespace", "suffix", "boundary", "latest", "objects", "pins"]
         assert shown["suffix"] == ".manifest"
         assert shown["latest"] == 5
-        assert shown["pins"] == [
-            {
-                "pin": pin.pin,
-                "id": 2,
-                "writer": pin.writer,
-                "holder": "ann",
-                "granted": True,
-                "expires_at": pin.expires_at.isoformat(),
-            }
-        ]
+        pinned = {"pin": pin.pin.pin, "holder": "ann", "granted": True, "expires_at": pin.pin.expires_at.isoformat()}
+        assert shown["pins"] == [{"id": 2, "writer": pin.writer, "revision": 2, "pins": [pinned]}]
+        assert "ann until" in run("sequence", "show", history, "manifest").out
 
     def test_an_empty_namespace(self, run: Run, tmp_path: Path) -> None:
         result = run("sequence", "show", tmp_path / "nothing", "manifest")

@@ -7,9 +7,11 @@ sleep, so the product's own blocking code runs unchanged. Time stands still exce
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -113,4 +115,14 @@ class PausingStore(StoreWrapper):
         self._around(lambda: self._inner.delete(path, if_match=if_match))
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectMeta]:
-        return self._around(lambda: self._inner.list(prefix, start_after=start_after))
+        """Two objects a page, with time for others in between: a list is no snapshot."""
+        last = start_after
+        while True:
+            page = self._around(partial(self._page, prefix, last))
+            yield from page
+            if len(page) < 2:
+                return
+            last = page[-1].path
+
+    def _page(self, prefix: str, after: str | None) -> Sequence[ObjectMeta]:
+        return tuple(islice(self._inner.list(prefix, start_after=after), 2))

@@ -14,8 +14,8 @@ from headwater.kernel.metrics import Metrics
 from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.sequence.collect import Collector
 from headwater.sequence.model import (
+    HeldPin,
     Namespace,
-    PinLostError,
     Retention,
     SequenceConflictError,
     SequenceOutcomeUnknownError,
@@ -31,6 +31,7 @@ from tests.sim.scheduler import PausingStore, Scheduler
 FOLDER = "lake/manifest"
 MIN_AGE_SECONDS = 10.0
 POLICY = RetryPolicy(attempts=4, first_seconds=0.2, longest_seconds=2.0, budget_seconds=60.0)
+PIN_TTL = timedelta(seconds=MIN_AGE_SECONDS * 3)
 METRICS = Metrics()
 
 
@@ -176,15 +177,24 @@ class _World:
                     if latest is None:
                         continue
                     self.scheduler.sleep(self.scheduler.random.random() * MIN_AGE_SECONDS * 2)
-                    pin = pins.pin(latest, ttl=timedelta(seconds=MIN_AGE_SECONDS * 3), holder="reader")
-                except (PinLostError, HeadwaterError):
+                    held = pins.pin(latest, ttl=PIN_TTL, holder="reader")
+                    for _ in range(self.scheduler.random.randrange(0, 3)):
+                        self._hold(held)
+                        held = pins.renew(held, ttl=PIN_TTL)
+                    self._hold(held)
+                    pins.release(held)
+                except HeadwaterError:
                     continue
-                begun = self.record.tick()
-                while self.scheduler.now() < pin.expires_at - timedelta(seconds=2):
-                    self.scheduler.sleep(min(1.5, (pin.expires_at - self.scheduler.now()).total_seconds() - 1))
-                self._report("pinned", begun, latest.id, latest.writer)
 
         return act
+
+    def _hold(self, held: HeldPin) -> None:
+        """Rely on the pin for a while, within its time."""
+        begun = self.record.tick()
+        until = held.pin.expires_at - timedelta(seconds=2)
+        self.scheduler.sleep(self.scheduler.random.random() * max(0.0, (until - self.scheduler.now()).total_seconds()))
+        if self.scheduler.now() < held.pin.expires_at:
+            self._report("pinned", begun, held.id, held.writer)
 
     def _report(self, kind: str, begun: int, number: int = 0, writer: str = "", payload: bytes = b"") -> None:
         self.record.reports.append(Report(kind, begun, self.record.tick(), number, writer, payload))

@@ -518,8 +518,8 @@ class TestCollecting:
     def test_an_unreadable_pin_deletes_nothing(self, world: World) -> None:
         world.append(3)
         world.clock.advance(MIN_AGE * 2)
-        world.memory.put("lake/gc/manifest.pins/00000000000000000001/x.json", b"{", Create())
-        with pytest.raises(CorruptError, match=r"manifest\.pins/00000000000000000001/x\.json"):
+        world.memory.put("lake/gc/manifest.pins/00000000000000000001.json", b"{", Create())
+        with pytest.raises(CorruptError, match=r"manifest\.pins/00000000000000000001\.json"):
             Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
         assert world.ids() == [1, 2, 3]
 
@@ -544,7 +544,7 @@ class TestPins:
         Pins(world.open()).pin(entries[0], ttl=timedelta(seconds=90), holder="query")
         world.collect()
         assert world.ids() == [3]
-        assert Pins(world.other()).all() == ()
+        assert Pins(world.other()).records() == ()
 
     def test_renewing_keeps_it(self, world: World) -> None:
         entries = world.append(3)
@@ -554,7 +554,7 @@ class TestPins:
         pin = pins.renew(pin, ttl=timedelta(seconds=150))
         world.collect()
         assert world.ids() == [1, 3]
-        assert Pins(world.other()).all() == (pin,)
+        assert [record.pins for record in Pins(world.other()).records()] == [(pin.pin,)]
 
     def test_renewing_too_late_is_refused(self, world: World) -> None:
         entries = world.append(3)
@@ -571,7 +571,7 @@ class TestPins:
         pins = Pins(world.open())
         with pytest.raises(PinLostError, match=r"00000000000000000001\.manifest"):
             pins.pin(entries[0], ttl=self.TTL, holder="query")
-        assert pins.all() == ()
+        assert [record.pins for record in pins.records()] == [()]
 
     @pytest.mark.hazard("S4")
     def test_s4_the_boundary_is_read_after_the_pin_was_written(self, world: World) -> None:
@@ -599,7 +599,7 @@ class TestPins:
         pins = Pins(world.open())
         pins.pin(entries[0], ttl=self.TTL, holder="first")
         world.collect()
-        assert pins.pin(entries[0], ttl=self.TTL, holder="second").granted
+        assert pins.pin(entries[0], ttl=self.TTL, holder="second").pin.granted
 
     @pytest.mark.hazard("S4")
     def test_s4_a_pin_does_not_vouch_for_a_zombie_at_its_id(self, world: World) -> None:
@@ -633,7 +633,75 @@ class TestPins:
         entries = world.append(3)
         world.store.after("put", ".json", lambda: _lose(world))
         pin = Pins(world.open()).pin(entries[0], ttl=self.TTL, holder="query")
-        assert Pins(world.other()).all() == (pin,)
+        assert [record.pins for record in Pins(world.other()).records()] == [(pin.pin,)]
+
+    @pytest.mark.hazard("S9")
+    def test_s9_a_pin_renewed_while_the_collector_reads_keeps_its_object(self, world: World) -> None:
+        """The collector has listed the record; before it reads it, the old pin is replaced by a new one."""
+        entries = world.append(3)
+        pins = Pins(world.other())
+        pin = pins.pin(entries[0], ttl=timedelta(minutes=10), holder="query")
+        world.clock.advance(MIN_AGE * 2)
+        renewed = []
+        world.store.after("list", "manifest.pins", lambda: renewed.append(pins.renew(pin, ttl=self.TTL)))
+        Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
+        assert renewed
+        assert world.ids() == [1, 3]
+
+    @pytest.mark.hazard("S9")
+    def test_s9_a_record_that_is_gone_when_it_is_read_still_counts(self, world: World) -> None:
+        entries = world.append(3)
+        Pins(world.other()).pin(entries[0], ttl=self.TTL, holder="query")
+        world.clock.advance(MIN_AGE * 2)
+        record = "lake/gc/manifest.pins/00000000000000000001.json"
+        world.store.before("get", record, lambda: world.memory.delete(record))
+        Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
+        assert world.ids() == [1, 3]
+
+    @pytest.mark.hazard("S9")
+    def test_s9_a_vouching_pin_that_ends_before_ours_is_written_vouches_no_more(self, world: World) -> None:
+        """Read while it lasted, but a collector may have judged it ended before our pin was there to be seen."""
+        entries = world.append(3)
+        Pins(world.other()).pin(entries[0], ttl=MIN_AGE * 3, holder="first")
+        world.collect()
+
+        def meanwhile() -> None:
+            # A collector judges the first pin ended, deletes the object, and dies before it drops the record.
+            world.clock.advance(MIN_AGE * 2)
+            world.memory.delete(NAMESPACE.path_of(1))
+
+        # The client stalls between reading the record and swapping it.
+        world.store.before("put", ".json", meanwhile)
+        with pytest.raises(PinLostError):
+            Pins(world.open()).pin(entries[0], ttl=self.TTL, holder="second")
+        assert world.ids() == [3]
+
+    def test_many_holders_share_a_record(self, world: World) -> None:
+        entries = world.append(3)
+        held = [Pins(world.other()).pin(entries[0], ttl=self.TTL, holder=f"query {n}") for n in range(5)]
+        [record] = Pins(world.other()).records()
+        assert [pin.holder for pin in record.pins] == [f"query {n}" for n in range(5)]
+        for each in held[:-1]:
+            Pins(world.other()).release(each)
+        world.collect()
+        assert world.ids() == [1, 3]
+
+    def test_asking_against_another_asker(self, world: World) -> None:
+        entries = world.append(3)
+        world.store.before("put", ".json", lambda: Pins(world.other()).pin(entries[0], ttl=self.TTL, holder="other"))
+        Pins(world.open()).pin(entries[0], ttl=self.TTL, holder="query")
+        [record] = Pins(world.other()).records()
+        assert sorted(pin.holder for pin in record.pins) == ["other", "query"]
+
+    def test_releasing_twice_or_after_the_end_does_nothing(self, world: World) -> None:
+        entries = world.append(3)
+        pins = Pins(world.open())
+        pin = pins.pin(entries[0], ttl=timedelta(seconds=1), holder="query")
+        pins.release(pin)
+        pins.release(pin)
+        world.collect()
+        pins.release(pin)
+        assert pins.records() == ()
 
     def test_bad_ttl(self, world: World) -> None:
         [entry] = world.append(1)

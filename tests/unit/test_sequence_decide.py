@@ -19,10 +19,9 @@ from headwater.sequence.decide import (
     is_active,
     may_grant,
     next_step,
-    pinned_ids,
     wished_boundary,
 )
-from headwater.sequence.model import Listed, Pin, Retention
+from headwater.sequence.model import Listed, Pin, PinRecord, Retention
 
 CREATED, REFUSED, LOST = PutAnswer.CREATED, PutAnswer.REFUSED, PutAnswer.LOST
 OURS, FOREIGN, NOBODY = Occupant.OURS, Occupant.FOREIGN, Occupant.NOBODY
@@ -95,8 +94,12 @@ def listed(number: int, age_seconds: float) -> Listed:
     return Listed(number, f"n/{number:020d}.x", NOW - timedelta(seconds=age_seconds))
 
 
-def pin(number: int, expires_in: float = 60, *, granted: bool = True, writer: str = "W", name: str = "P") -> Pin:
-    return Pin(Ulid(name), number, Ulid(writer), "test", granted, NOW + timedelta(seconds=expires_in))
+def pin(name: str = "P", expires_in: float = 60, *, granted: bool = True) -> Pin:
+    return Pin(Ulid(name), "test", granted, NOW + timedelta(seconds=expires_in))
+
+
+def record(*pins: Pin) -> PinRecord:
+    return PinRecord(5, Ulid("W"), 1, pins)
 
 
 @pytest.mark.parametrize(
@@ -117,37 +120,37 @@ def test_wished_boundary(listing: list[Listed], wish: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("boundary", "pins", "gone"),
+    ("boundary", "pinned", "gone"),
     [
         (0, [], []),
         (2, [], [1, 2]),
         (3, [], [1, 2]),
         (5, [], [1, 2, 4]),
         (99, [], [1, 2, 4]),
-        (4, [pin(1)], [2, 4]),
-        (4, [pin(1, granted=False)], [2, 4]),
-        (4, [pin(1, expires_in=-3)], [2, 4]),
-        (4, [pin(1, expires_in=-6)], [1, 2, 4]),
+        (4, [1], [2, 4]),
+        (4, [1, 2, 3, 4], []),
     ],
 )
-def test_deletable(boundary: int, pins: list[Pin], gone: list[int]) -> None:
+def test_deletable(boundary: int, pinned: list[int], gone: list[int]) -> None:
     listing = [listed(1, 100), listed(2, 100), listed(3, 1), listed(4, 100), listed(5, 100)]
-    assert [each.id for each in deletable(listing, boundary, pins, NOW, RETENTION)] == gone
+    assert [each.id for each in deletable(listing, boundary, frozenset(pinned), NOW, RETENTION)] == gone
 
 
 ages = st.lists(st.floats(0, 30), max_size=12)
 
 
-@given(ages, st.integers(0, 20), st.lists(st.integers(1, 12)))
+@given(ages, st.integers(0, 20), st.frozensets(st.integers(1, 12)))
 def test_nothing_ahead_of_the_boundary_nor_the_latest_nor_a_pinned_object_is_deletable(
-    ages: list[float], boundary: int, pinned: list[int]
+    ages: list[float], boundary: int, pinned: frozenset[int]
 ) -> None:
     listing = [listed(number, age) for number, age in enumerate(ages, start=1)]
-    pins = [pin(number) for number in pinned]
-    gone = {each.id for each in deletable(listing, boundary, pins, NOW, RETENTION)}
+    gone = {each.id for each in deletable(listing, boundary, pinned, NOW, RETENTION)}
     assert all(number <= boundary for number in gone)
     assert len(listing) not in gone
-    assert not gone & pinned_ids(pins, NOW, RETENTION)
+    assert not gone & pinned
+
+
+ASKED = pin(granted=False)
 
 
 @pytest.mark.parametrize(
@@ -156,19 +159,32 @@ def test_nothing_ahead_of_the_boundary_nor_the_latest_nor_a_pinned_object_is_del
         (4, [], True),
         (5, [], False),
         (9, [], False),
-        (9, [pin(5, name="Q")], True),
-        (9, [pin(5, name="Q", granted=False)], False),
-        (9, [pin(5, name="Q", expires_in=0)], False),
-        (9, [pin(5, name="Q", writer="Z")], False),
-        (9, [pin(6, name="Q")], False),
-        (9, [pin(5)], False),
+        (9, [pin("Q")], True),
+        (9, [pin("Q", granted=False)], False),
+        (9, [pin("Q", expires_in=0)], False),
+        (9, [pin("Q", granted=False), pin("R")], True),
+        (9, [pin("Q", expires_in=-1), pin("R", granted=False)], False),
     ],
 )
 @pytest.mark.hazard("S4", "S7")
 def test_may_grant(boundary: int, others: list[Pin], granted: bool) -> None:
-    assert may_grant(pin(5, granted=False), boundary, others, NOW) is granted
+    assert may_grant(ASKED.pin, record(ASKED, *others), boundary, NOW) is granted
 
 
-def test_a_pin_counts_until_its_end_by_the_slowest_clock() -> None:
-    assert is_active(pin(1, expires_in=-5), NOW, RETENTION)
-    assert not is_active(pin(1, expires_in=-5.001), NOW, RETENTION)
+def test_a_pin_does_not_vouch_for_itself() -> None:
+    assert not may_grant(Ulid("P"), record(pin("P")), 9, NOW)
+
+
+@pytest.mark.parametrize(
+    ("pins", "active"),
+    [
+        ([], False),
+        ([pin(expires_in=1)], True),
+        ([pin(expires_in=1, granted=False)], True),
+        ([pin(expires_in=-5)], True),
+        ([pin(expires_in=-5.001)], False),
+        ([pin(expires_in=-9), pin("Q", expires_in=9)], True),
+    ],
+)
+def test_a_record_counts_until_its_last_pin_ended_by_the_slowest_clock(pins: list[Pin], active: bool) -> None:
+    assert is_active(record(*pins), NOW, RETENTION) is active

@@ -32,7 +32,7 @@ def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> No
     sequencer = app.open_sequencer(url, name, suffix=suffix, writable=False)
     boundary = sequencer.boundary.read()
     listing = tuple(sequencer.listing())
-    pins = Pins(sequencer).all()
+    records = Pins(sequencer).records()
     latest = latest_id(listing)
     if as_json:
         print_json(
@@ -42,23 +42,24 @@ def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> No
                 "boundary": boundary,
                 "latest": latest,
                 "objects": [asdict(each) for each in listing],
-                "pins": [asdict(pin) for pin in pins],
+                "pins": [asdict(record) for record in records],
             }
         )
         return
     click.echo(f"latest    {latest or '-'}")
     click.echo(f"boundary  {boundary}")
     now = app.clock.now()
-    pinned = {pin.id: pin for pin in pins}
+    pins = {record.id: record.pins for record in records}
     rows = []
     for each in listing:
         state = "latest" if each.id == latest else "behind the boundary" if each.id <= boundary else "live"
-        pin = pinned.get(each.id)
-        note = f"pinned by {pin.holder} until {pin.expires_at.isoformat(timespec='seconds')}" if pin else ""
+        note = ", ".join(
+            f"{pin.holder} until {pin.expires_at.isoformat(timespec='seconds')}" for pin in pins.get(each.id, ())
+        )
         rows.append((each.id, state, format_duration(now - each.last_modified), note))
     if rows:
         click.echo()
-        print_table(("id", "state", "age", "pin"), rows)
+        print_table(("id", "state", "age", "pinned by"), rows)
 
 
 @sequence.command()

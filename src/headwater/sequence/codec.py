@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headwater.kernel.errors import CorruptError, UsageError
 from headwater.kernel.ids import Ulid, parse_ulid
-from headwater.sequence.model import FIRST_ID, ID_DIGITS, LAST_ID, Namespace, Pin
+from headwater.sequence.model import FIRST_ID, ID_DIGITS, LAST_ID, Namespace, Pin, PinRecord
 
 _BOUNDARY = re.compile(rb"0|[1-9][0-9]{0,19}")
 _MAGIC = "headwater-sequenced"
@@ -43,14 +43,23 @@ def id_of(path: str, namespace: Namespace) -> int | None:
     name = path.removeprefix(namespace.folder + "/")
     if namespace.shared_folder and ("/" in name or not name.endswith(namespace.suffix)):
         return None
-    digits = name.removesuffix(namespace.suffix)
-    if name.endswith(namespace.suffix) and len(digits) == ID_DIGITS and digits.isascii() and digits.isdecimal():
+    return _id_in(name, namespace.suffix, path)
+
+
+def id_of_record(path: str, namespace: Namespace) -> int:
+    """The id whose pins this object of the pins' folder holds."""
+    return _id_in(path.removeprefix(namespace.pins_folder + "/"), ".json", path)
+
+
+def _id_in(name: str, suffix: str, path: str) -> int:
+    digits = name.removesuffix(suffix)
+    if name.endswith(suffix) and len(digits) == ID_DIGITS and digits.isascii() and digits.isdecimal():
         number = int(digits)
         if FIRST_ID <= number <= LAST_ID:
             return number
     raise CorruptError(
-        f"{path} does not belong into a sequence: its name is not an id",
-        hint=f"objects here are named by {ID_DIGITS} digits and {namespace.suffix}; move this one away",
+        f"{path} does not belong here: its name is not an id",
+        hint=f"objects here are named by {ID_DIGITS} digits and {suffix}; move this one away",
         path=path,
     )
 
@@ -106,44 +115,45 @@ class EnvelopeCodec:
         return body
 
 
-def pin_path(namespace: Namespace, number: int, pin: Ulid) -> str:
-    """Where a pin is kept; the id comes first, so that the pins of one object are found by a prefix."""
-    return f"{namespace.pins_folder}/{number:0{ID_DIGITS}d}/{pin}.json"
+def pin_record_path(namespace: Namespace, number: int) -> str:
+    """Where the pins of one object are kept."""
+    return f"{namespace.pins_folder}/{number:0{ID_DIGITS}d}.json"
 
 
-def encode_pin(pin: Pin) -> bytes:
+def encode_pin_record(record: PinRecord) -> bytes:
     """One JSON object."""
-    return json.dumps(
+    pins = [
         {
-            "format": _PIN_FORMAT,
             "pin": pin.pin,
-            "id": pin.id,
-            "writer": pin.writer,
             "holder": pin.holder,
             "granted": pin.granted,
             "expires_at": pin.expires_at.astimezone(UTC).isoformat(),
         }
-    ).encode()
+        for pin in record.pins
+    ]
+    values = {"format": _PIN_FORMAT, "id": record.id, "writer": record.writer, "revision": record.revision}
+    return json.dumps({**values, "pins": pins}).encode()
 
 
-def decode_pin(data: bytes, path: str) -> Pin:
-    """The pin; one that cannot be read is an error, because a collector must not guess."""
+def decode_pin_record(data: bytes, path: str) -> PinRecord:
+    """The record; one that cannot be read is an error, because a collector must not guess."""
     try:
         values = json.loads(data)
         if values["format"] > _PIN_FORMAT:
-            raise CorruptError(f"{path} is a pin of a newer format", hint="upgrade headwater", path=path)
-        expires_at = datetime.fromisoformat(values["expires_at"])
-        pin = Pin(
-            parse_ulid(values["pin"]),
-            values["id"],
-            parse_ulid(values["writer"]),
-            str(values["holder"]),
-            values["granted"],
-            expires_at,
+            raise CorruptError(f"{path} holds pins of a newer format", hint="upgrade headwater", path=path)
+        pins = tuple(
+            Pin(parse_ulid(each["pin"]), str(each["holder"]), each["granted"] is True, _utc(each["expires_at"]))
+            for each in values["pins"]
         )
-        sound = expires_at.tzinfo is not None and isinstance(pin.granted, bool) and type(pin.id) is int
-    except (ValueError, KeyError, TypeError, UsageError):
-        sound = False
-    if not sound:
-        raise CorruptError(f"{path} is not a pin", hint="remove it once nobody reads its object", path=path)
-    return pin
+        return PinRecord(int(values["id"]), parse_ulid(values["writer"]), int(values["revision"]), pins)
+    except (ValueError, KeyError, TypeError, AttributeError, UsageError):
+        raise CorruptError(
+            f"{path} does not hold pins", hint="remove it once nobody reads the object that it names", path=path
+        ) from None
+
+
+def _utc(text: str) -> datetime:
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None:
+        raise ValueError(text)
+    return when.astimezone(UTC)

@@ -3,7 +3,7 @@
     list       what is there, with the store's own times
     advance    raise the boundary to the largest id that is old enough and not the latest
     pins       read them now, not earlier: a pin that was granted saw the boundary below its id, so it was
-               written before this advance and is seen (hazard S4)
+               written before this advance and is seen (hazard S4); judged by the time of the survey, the earlier one
     delete     one by one, what is behind the durable boundary, old enough, not the latest, not pinned
 
 A crash after any step leaves excess objects, never a missing one; the next run goes on. Any number of
@@ -18,9 +18,8 @@ from datetime import datetime
 from headwater.kernel.errors import CorruptError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
-from headwater.sequence.codec import pin_path
-from headwater.sequence.decide import deletable, is_active, latest_id, pinned_ids, wished_boundary
-from headwater.sequence.model import Collection, Listed, Pin, Retention
+from headwater.sequence.decide import deletable, latest_id, wished_boundary
+from headwater.sequence.model import Collection, Listed, Retention
 from headwater.sequence.pins import Pins
 from headwater.sequence.protocol import Sequencer
 
@@ -48,7 +47,7 @@ class Collector:
         """What a collection would do now; changes nothing."""
         survey = self._survey()
         boundary = max(survey.boundary, self._wish(survey) or 0)
-        return self._told(survey, boundary, self._pins.all())
+        return self._told(survey, boundary, self._pins.pinned(survey.now, self._retention))
 
     def collect(self) -> Collection:
         """Advance, then delete; returns what was done."""
@@ -57,13 +56,13 @@ class Collector:
         wish = self._wish(survey)
         boundary = self._sequencer.boundary.advance(wish) if wish else survey.boundary
         hit(Failpoint.COLLECT_AFTER_ADVANCE)
-        pins = self._pins.all()
+        pinned = self._pins.pinned(survey.now, self._retention)
         hit(Failpoint.COLLECT_AFTER_PINS)
-        for doomed in deletable(survey.listing, boundary, pins, survey.now, self._retention):
+        for doomed in deletable(survey.listing, boundary, pinned, survey.now, self._retention):
             self._sequencer.store.delete(doomed.path)
             hit(Failpoint.COLLECT_AFTER_DELETE)
-        self._drop_expired(pins, survey.now)
-        done = self._told(survey, boundary, pins)
+        self._pins.drop_ended(boundary, survey.now, self._retention)
+        done = self._told(survey, boundary, pinned)
         _log.info(
             "namespace collected",
             namespace=self._sequencer.namespace.name,
@@ -76,14 +75,14 @@ class Collector:
     def _wish(self, survey: _Survey) -> int | None:
         return wished_boundary(survey.listing, survey.now, self._retention)
 
-    def _told(self, survey: _Survey, boundary: int, pins: tuple[Pin, ...]) -> Collection:
-        gone = deletable(survey.listing, boundary, pins, survey.now, self._retention)
+    def _told(self, survey: _Survey, boundary: int, pinned: frozenset[int]) -> Collection:
+        gone = deletable(survey.listing, boundary, pinned, survey.now, self._retention)
         return Collection(
             latest=latest_id(survey.listing),
             boundary_before=survey.boundary,
             boundary_after=boundary,
             deleted=tuple(each.id for each in gone),
-            pinned=tuple(sorted(pinned_ids(pins, survey.now, self._retention))),
+            pinned=tuple(sorted(pinned)),
         )
 
     def _survey(self) -> _Survey:
@@ -100,9 +99,3 @@ class Collector:
                 path=self._sequencer.namespace.folder,
             )
         return _Survey(now, boundary, listing)
-
-    def _drop_expired(self, pins: tuple[Pin, ...], now: datetime) -> None:
-        """An expired pin can be neither renewed nor trusted, so nobody misses it."""
-        for pin in pins:
-            if not is_active(pin, now, self._retention):
-                self._sequencer.store.delete(pin_path(self._sequencer.namespace, pin.id, pin.pin))

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from headwater.sequence.model import Listed, Pin, Retention
+from headwater.kernel.ids import Ulid
+from headwater.sequence.model import Listed, PinRecord, Retention
 
 
 class PutAnswer(enum.Enum):
@@ -107,11 +108,10 @@ def wished_boundary(listing: Sequence[Listed], now: datetime, retention: Retenti
 
 
 def deletable(
-    listing: Sequence[Listed], boundary: int, pins: Iterable[Pin], now: datetime, retention: Retention
+    listing: Sequence[Listed], boundary: int, pinned: frozenset[int], now: datetime, retention: Retention
 ) -> tuple[Listed, ...]:
     """What may go: behind the durable boundary (invariant 1), old enough, not the latest, not pinned."""
     latest = latest_id(listing)
-    pinned = pinned_ids(pins, now, retention)
     return tuple(
         each
         for each in listing
@@ -119,30 +119,23 @@ def deletable(
     )
 
 
-def pinned_ids(pins: Iterable[Pin], now: datetime, retention: Retention) -> frozenset[int]:
-    """The ids that a collector must leave alone."""
-    return frozenset(pin.id for pin in pins if is_active(pin, now, retention))
-
-
 def latest_id(listing: Iterable[Listed]) -> int | None:
     """The largest id."""
     return max((each.id for each in listing), default=None)
 
 
-def is_active(pin: Pin, now: datetime, retention: Retention) -> bool:
-    """Whether a collector must respect the pin: asked or granted, until its end by any clock."""
-    return now <= pin.expires_at + retention.clock_skew
+def is_active(record: PinRecord, now: datetime, retention: Retention) -> bool:
+    """Whether a collector must respect the record: while any pin, asked or granted, has not ended by any clock."""
+    return any(now <= pin.expires_at + retention.clock_skew for pin in record.pins)
 
 
-def may_grant(wanted: Pin, boundary: int, others: Iterable[Pin], now: datetime) -> bool:
-    """Whether a pin that was just written holds: nothing was collected up to it, or a granted pin vouches for it.
+def may_grant(wanted: Ulid, record: PinRecord, boundary: int, now: datetime) -> bool:
+    """Whether a pin that stands in the record, as it was written, holds. Boundary and time were read after that.
 
-    An asked pin vouches for nobody: two askers that came too late would vouch for each other (hazard S7).
+    Nothing was collected up to its id; or another pin, granted and still not ended, vouches that no collector took
+    the object before ours was there to be seen. An asked pin vouches for nobody: two askers that came too late
+    would vouch for each other (hazard S7).
     """
-    if boundary < wanted.id:
+    if boundary < record.id:
         return True
-    return any(
-        other.granted and other.id == wanted.id and other.writer == wanted.writer and now < other.expires_at
-        for other in others
-        if other.pin != wanted.pin
-    )
+    return any(pin.granted and now < pin.expires_at for pin in record.pins if pin.pin != wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError, UsageError
@@ -86,18 +86,45 @@ class Listed:
 
 @dataclass(frozen=True)
 class Pin:
-    """A promise, with an end, that the collector keeps one object.
-
-    It names the object by id and writer, because a stalled writer may come to sit at an id whose object was
-    collected. Only a granted pin speaks for another pin (hazards S4, S7).
-    """
+    """A promise, with an end, that the collector keeps one object. Only a granted one speaks for another (S7)."""
 
     pin: Ulid
-    id: int
-    writer: Ulid
     holder: str
     granted: bool
     expires_at: datetime
+
+
+@dataclass(frozen=True)
+class PinRecord:
+    """All pins of one object, in one object of their own, so that they are read and changed as one (hazard S9).
+
+    It names the object by id and writer, because a stalled writer may come to sit at an id whose object was
+    collected (S4). `revision` grows with each change, so no two states of a record have the same bytes.
+    """
+
+    id: int
+    writer: Ulid
+    revision: int
+    pins: tuple[Pin, ...]
+
+    def with_pin(self, pin: Pin) -> PinRecord:
+        """The record with this pin added, or replaced by its newer state."""
+        others = tuple(each for each in self.pins if each.pin != pin.pin)
+        return replace(self, revision=self.revision + 1, pins=(*others, pin))
+
+    def without(self, pin: Ulid) -> PinRecord:
+        """The record without this pin."""
+        kept = tuple(each for each in self.pins if each.pin != pin)
+        return replace(self, revision=self.revision + 1, pins=kept)
+
+
+@dataclass(frozen=True)
+class HeldPin:
+    """What a client holds in its hand: its pin, and what it pins."""
+
+    id: int
+    writer: Ulid
+    pin: Pin
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,32 @@
-"""Pins: how a reader keeps one object from the collector for a while (hazards S4, S7).
+"""Pins: how a reader keeps one object from the collector for a while (hazards S4, S7, S9).
 
-    ask      write the pin, not granted
-    check    read the boundary after that: below the id, nobody has collected it, and whoever advances from now
-             on reads pins afterwards and sees ours. At or past it, only another granted pin, seen after our own
-             was written, proves that no collector can have taken the object between the two.
-    grant    mark it
+All pins of an object stand in one record, changed by compare-and-swap.
 
-A crash after any step leaves a pin that keeps an object, or nothing, until it expires: excess only.
+    ask      add the pin to the record, not granted
+    check    read the boundary after that: below the id, nobody has collected it, and whoever advances from now on
+             reads records afterwards and sees ours. At or past it, only another granted pin in the record that was
+             swapped, still not ended after the swap, proves that every collector so far had to keep the object.
+    grant    mark it; this does not move its end
+
+A crash after any step leaves a pin that keeps an object until it expires: excess only. A record is removed by the
+collector alone, once the boundary covers its id and none of its pins counts: then no pin of it can be granted.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from headwater.kernel.errors import UsageError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import Ulid, new_ulid
-from headwater.sequence.codec import decode_pin, encode_pin, pin_path
-from headwater.sequence.decide import may_grant
-from headwater.sequence.model import ID_DIGITS, Entry, Pin, PinLostError
+from headwater.sequence.codec import decode_pin_record, encode_pin_record, id_of_record, pin_record_path
+from headwater.sequence.decide import is_active, may_grant
+from headwater.sequence.model import Entry, HeldPin, Pin, PinLostError, PinRecord, Retention
 from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
-from headwater.storage.port import Create, Update
+from headwater.storage.port import Create, ObjectMeta, Update
 
 
 class Pins:
@@ -35,79 +38,118 @@ class Pins:
         self._namespace = sequencer.namespace
         self._clock = sequencer.clock
 
-    def pin(self, entry: Entry, *, ttl: timedelta, holder: str) -> Pin:
+    def pin(self, entry: Entry, *, ttl: timedelta, holder: str) -> HeldPin:
         """Keep `entry` for `ttl`; `PinLostError` when it may have been collected already."""
         return self._pin(entry.id, entry.writer, ttl, holder)
 
-    def renew(self, pin: Pin, *, ttl: timedelta) -> Pin:
+    def renew(self, held: HeldPin, *, ttl: timedelta) -> HeldPin:
         """A new pin for the same object, for which the old one vouches while it lasts; the old one is released.
 
         The old pin is never extended in place: one that was extended too late would still look granted.
         """
-        renewed = self._pin(pin.id, pin.writer, ttl, pin.holder)
-        self.release(pin)
+        renewed = self._pin(held.id, held.writer, ttl, held.pin.holder)
+        self.release(held)
         return renewed
 
-    def release(self, pin: Pin) -> None:
+    def release(self, held: HeldPin) -> None:
         """The object is no longer needed."""
-        self._store.delete(pin_path(self._namespace, pin.id, pin.pin))
+        self._swap(held.id, lambda record: record.without(held.pin.pin) if record and _has(record, held) else record)
 
-    def all(self) -> tuple[Pin, ...]:
-        """Every pin that is there, expired ones too; one that cannot be read is an error."""
-        return self._read(self._namespace.pins_folder)
+    def records(self) -> tuple[PinRecord, ...]:
+        """Every record that is there; one that cannot be read is an error."""
+        found = (self._read(id_of_record(meta.path, self._namespace))[0] for meta in self._listed())
+        return tuple(record for record in found if record is not None)
 
-    def of(self, number: int) -> tuple[Pin, ...]:
-        """The pins of one object."""
-        return self._read(f"{self._namespace.pins_folder}/{number:0{ID_DIGITS}d}")
+    def pinned(self, now: datetime, retention: Retention) -> frozenset[int]:
+        """The ids that a collector must leave alone. A record that is listed but gone counts: it was there."""
+        pinned = set()
+        for meta in self._listed():
+            number = id_of_record(meta.path, self._namespace)
+            record, _ = self._read(number)
+            if record is None or is_active(record, now, retention):
+                pinned.add(number)
+        return frozenset(pinned)
 
-    def _pin(self, number: int, writer: Ulid, ttl: timedelta, holder: str) -> Pin:
+    def drop_ended(self, boundary: int, now: datetime, retention: Retention) -> None:
+        """Remove the records behind the boundary in which no pin counts any more."""
+        for record in self.records():
+            if record.id <= boundary and not is_active(record, now, retention):
+                self._store.delete(pin_record_path(self._namespace, record.id))
+
+    def _pin(self, number: int, writer: Ulid, ttl: timedelta, holder: str) -> HeldPin:
         if ttl <= timedelta(0):
             raise UsageError("a pin needs a positive time to live")
         asked = Pin(
-            new_ulid(self._clock, self._sequencer.randomness),
-            number,
-            writer,
-            holder,
-            granted=False,
-            expires_at=self._clock.now() + ttl,
+            new_ulid(self._clock, self._sequencer.randomness), holder, granted=False, expires_at=self._clock.now() + ttl
         )
-        etag = self._put(asked, Create())
+        held = HeldPin(number, writer, asked)
+        record = self._add(held)
         hit(Failpoint.PIN_AFTER_ASK)
         boundary = self._sequencer.boundary.read()
-        others = () if boundary < number else self.of(number)
-        if not may_grant(asked, boundary, others, self._clock.now()):
-            self.release(asked)
-            raise self._lost(asked, "may have been collected")
+        if not may_grant(asked.pin, record, boundary, self._clock.now()):
+            self.release(held)
+            raise self._lost(held, "may have been collected")
         hit(Failpoint.PIN_AFTER_CHECK)
-        granted = replace(asked, granted=True)
-        self._put(granted, Update(etag))
-        if self._clock.now() >= granted.expires_at:
-            raise self._lost(granted, "expired while it was asked for")
+        granted = replace(held, pin=replace(asked, granted=True))
+        self._grant(granted)
+        if self._clock.now() >= asked.expires_at:
+            raise self._lost(held, "expired while it was asked for")
         return granted
 
-    def _put(self, pin: Pin, mode: Create | Update) -> str:
-        """Nobody else writes this object, so what is there after a lost answer tells what became of ours."""
-        path = pin_path(self._namespace, pin.id, pin.pin)
-        try:
-            return self._store.put(path, encode_pin(pin), mode)
-        except (StorageOutcomeUnknownError, PreconditionFailedError):
-            with suppress(ObjectNotFoundError):
-                fetched = self._store.get(path)
-                if fetched.data == encode_pin(pin) and fetched.meta.etag:
-                    return fetched.meta.etag
-            raise
+    def _add(self, held: HeldPin) -> PinRecord:
+        def add(record: PinRecord | None) -> PinRecord:
+            if record is None:
+                return PinRecord(held.id, held.writer, 1, (held.pin,))
+            if record.writer != held.writer:
+                raise self._lost(held, "is another writer's")
+            return record if _has(record, held) else record.with_pin(held.pin)
 
-    def _read(self, folder: str) -> tuple[Pin, ...]:
-        pins = []
-        for meta in self._store.list(folder):
+        record = self._swap(held.id, add)
+        assert record is not None  # `add` never removes
+        return record
+
+    def _grant(self, held: HeldPin) -> None:
+        def grant(record: PinRecord | None) -> PinRecord:
+            if record is None or not _has(record, held):
+                raise self._lost(held, "is gone")
+            return record if held.pin in record.pins else record.with_pin(held.pin)
+
+        self._swap(held.id, grant)
+
+    def _swap(self, number: int, change: Callable[[PinRecord | None], PinRecord | None]) -> PinRecord | None:
+        """Change the record against whoever else does. Changes say what is to be so, and may be asked for again."""
+        path = pin_record_path(self._namespace, number)
+        patience = self._sequencer.retry.patience()
+        while True:
+            record, etag = self._read(number)
+            wanted = change(record)
+            if wanted is None or wanted == record:
+                return record
             try:
-                pins.append(decode_pin(self._store.get(meta.path).data, meta.path))
-            except ObjectNotFoundError:
-                continue  # released since it was listed
-        return tuple(pins)
+                self._store.put(path, encode_pin_record(wanted), Update(etag) if etag else Create())
+            except PreconditionFailedError:
+                continue  # somebody else changed it meanwhile, so somebody gets on
+            except StorageOutcomeUnknownError:
+                if not patience.wait():
+                    raise
+            else:
+                return wanted
 
-    def _lost(self, pin: Pin, why: str) -> PinLostError:
-        path = self._namespace.path_of(pin.id)
-        return PinLostError(
-            f"{path} cannot be kept: its pin {why}", hint="read the latest entry and pin that", path=path
-        )
+    def _listed(self) -> Iterator[ObjectMeta]:
+        return self._store.list(self._namespace.pins_folder)
+
+    def _read(self, number: int) -> tuple[PinRecord | None, str | None]:
+        path = pin_record_path(self._namespace, number)
+        try:
+            fetched = self._store.get(path)
+        except ObjectNotFoundError:
+            return None, None
+        return decode_pin_record(fetched.data, path), fetched.meta.etag
+
+    def _lost(self, held: HeldPin, why: str) -> PinLostError:
+        path = self._namespace.path_of(held.id)
+        return PinLostError(f"{path} cannot be kept: it {why}", hint="read the latest entry and pin that", path=path)
+
+
+def _has(record: PinRecord, held: HeldPin) -> bool:
+    return any(pin.pin == held.pin.pin for pin in record.pins)
