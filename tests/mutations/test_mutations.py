@@ -14,13 +14,15 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(Path(__file__).parent.glob("*.toml"))
+WORKERS = 2
 KEYS = {"rule", "file", "old", "new", "test"}
 
 pytestmark = pytest.mark.slow
@@ -33,48 +35,65 @@ def load(file: Path) -> dict[str, str]:
     return mutation
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def make_copy(folder: Path) -> Path:
     """A copy of the sources and tests that may be broken."""
-    folder = tmp_path_factory.mktemp("mutated")
     ignore = shutil.ignore_patterns("__pycache__")
-    for name in ("src", "tests", "docs", "specs"):
+    for name in ("src", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, folder / name)
-    yield folder
-    shutil.rmtree(folder)
+    shutil.copy(ROOT / "pyproject.toml", folder / "pyproject.toml")
+    return folder
 
 
-def run(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *tests: str) -> tuple[int, str]:
     """Run these tests on the sources in `folder`; no bytecode is kept that could outlive a change."""
     environ = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:randomly", *tests],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *tests]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240)
+    return done.returncode, done.stdout[-3000:]
 
 
-def test_the_tests_are_green_without_a_mutation(copy: Path) -> None:
-    """Otherwise red would prove nothing."""
-    tests = sorted({load(file)["test"] for file in FILES})
-    result = run(copy, *tests)
-    assert result.returncode == 0, result.stdout[-4000:]
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_mutation_is_noticed(copy: Path, file: Path) -> None:
+def run_mutated(folder: Path, file: Path) -> tuple[int, str]:
+    """Break one line, run its test, mend it again."""
     mutation = load(file)
-    source = copy / mutation["file"]
+    source = folder / mutation["file"]
     text = source.read_text()
-    assert text.count(mutation["old"]) == 1, f"{mutation['old']!r} occurs {text.count(mutation['old'])} times"
+    if text.count(mutation["old"]) != 1:
+        return -1, f"{mutation['old']!r} occurs {text.count(mutation['old'])} times in {mutation['file']}"
     source.write_text(text.replace(mutation["old"], mutation["new"]))
     try:
-        result = run(copy, mutation["test"])
+        return run(folder, mutation["test"])
     finally:
         source.write_text(text)
-    assert result.returncode == 1, f"{mutation['rule']} can be broken unnoticed:\n{result.stdout[-2000:]}"
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """What became of the chosen mutations, tried side by side, each worker on a copy of its own."""
+    chosen = [item.callspec.params.get("file") for item in request.session.items if hasattr(item, "callspec")]
+    files = [file for file in chosen if file in FILES]
+    copies: SimpleQueue[Path] = SimpleQueue()
+    for _ in range(WORKERS):
+        copies.put(make_copy(tmp_path_factory.mktemp("mutated")))
+
+    def attempt(file: Path) -> tuple[int, str]:
+        folder = copies.get()
+        try:
+            return run_mutated(folder, file)
+        finally:
+            copies.put(folder)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return dict(zip([file.stem for file in files], pool.map(attempt, files), strict=True))
+
+
+def test_the_tests_are_green_without_a_mutation(tmp_path: Path) -> None:
+    """Otherwise red would prove nothing."""
+    code, out = run(make_copy(tmp_path), *sorted({load(file)["test"] for file in FILES}))
+    assert code == 0, out
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_mutation_is_noticed(outcomes: dict[str, tuple[int, str]], file: Path) -> None:
+    code, out = outcomes[file.stem]
+    assert code == 1, f"{load(file)['rule']} can be broken unnoticed:\n{out}"
