@@ -53,6 +53,8 @@ from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import system_randomness
 from tests.conformance.test_database import LossyProxy, dead_port, finished, python
 
+pytestmark = pytest.mark.proves("coordination/database", "coordination/etcd")
+
 POSTGRES = pytest.param("postgres", marks=pytest.mark.services)
 ETCD = pytest.param("etcd", marks=pytest.mark.services)
 

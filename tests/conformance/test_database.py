@@ -30,6 +30,8 @@ from headwater.kernel.errors import (
     UsageError,
 )
 
+pytestmark = pytest.mark.proves("database/sqlite", "database/postgresql")
+
 BACKENDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.services)]
 
 

@@ -22,6 +22,8 @@ from headwater.storage.port import Capability, Create, ObjectStore, Overwrite, U
 from headwater.storage.probe import probe, race
 from tests.fixtures.stores import BACKENDS, SAFE_BACKENDS
 
+pytestmark = pytest.mark.proves("storage/file", "storage/s3")
+
 everywhere = pytest.mark.parametrize("store", BACKENDS, indirect=True)
 
 

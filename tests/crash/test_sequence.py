@@ -114,7 +114,7 @@ class Model:
 
 @both
 @pytest.mark.parametrize("point", WRITE, ids=str)
-@pytest.mark.proves("sequence: SIGKILL at every step of a write")
+@pytest.mark.proves("sequence/crash")
 def test_a_writer_killed_in_the_middle(place: Place, point: Failpoint) -> None:
     model = Model(place)
     model.append(2)
@@ -129,7 +129,7 @@ def test_a_writer_killed_in_the_middle(place: Place, point: Failpoint) -> None:
 @both
 @pytest.mark.parametrize("point", WRITE, ids=str)
 @pytest.mark.hazard("S2")
-@pytest.mark.proves("sequence: a writer stopped past a collection cannot commit over history")
+@pytest.mark.proves("sequence/crash")
 def test_a_writer_stopped_while_history_moves_on_and_is_collected(place: Place, point: Failpoint) -> None:
     model = Model(place)
     model.append(2)
@@ -149,7 +149,7 @@ def test_a_writer_stopped_while_history_moves_on_and_is_collected(place: Place, 
 
 @both
 @pytest.mark.parametrize("point", COLLECT, ids=str)
-@pytest.mark.proves("sequence: SIGKILL at every step of a collection")
+@pytest.mark.proves("sequence/crash")
 def test_a_collector_killed_in_the_middle(place: Place, point: Failpoint) -> None:
     model = Model(place)
     model.append(5)
@@ -167,7 +167,7 @@ def test_a_collector_killed_in_the_middle(place: Place, point: Failpoint) -> Non
 @both
 @pytest.mark.parametrize("point", COLLECT, ids=str)
 @pytest.mark.hazard("S4")
-@pytest.mark.proves("sequence: a collector stopped in the middle deletes no pinned and no latest object")
+@pytest.mark.proves("sequence/crash")
 def test_a_collector_stopped_while_others_pin_and_collect(place: Place, point: Failpoint) -> None:
     model = Model(place)
     model.append(5)
@@ -219,7 +219,7 @@ def test_a_pin_stopped_while_its_object_is_collected(place: Place, point: Failpo
 @pytest.mark.parametrize("place", ["file"], indirect=True)
 @pytest.mark.parametrize("point", FILE, ids=str)
 @pytest.mark.hazard("S6")
-@pytest.mark.proves("storage: SIGKILL in the middle of a put on a folder")
+@pytest.mark.proves("storage/file")
 def test_s6_a_put_killed_in_the_middle_is_whole_or_absent(place: Place, point: Failpoint) -> None:
     with child("tests.crash.actor", "put", place.url, environ=place.environ, failpoints=f"{point}=kill") as actor:
         actor.killed()

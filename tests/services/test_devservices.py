@@ -24,7 +24,7 @@ from headwater.devservices.model import ProcessMark, Record
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.errors import RefusedError, UsageError
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.proves("devservices")]
 
 
 @pytest.fixture

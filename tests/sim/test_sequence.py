@@ -14,7 +14,7 @@ CHUNK = 250
 
 
 @pytest.mark.hazard("S1", "S2", "S3", "S4", "S7")
-@pytest.mark.proves("sequence: one contiguous history under stalls, lost answers and several collectors")
+@pytest.mark.proves("sequence/history")
 @pytest.mark.parametrize("first", range(0, QUICK, CHUNK))
 def test_every_history_keeps_the_promise(first: int) -> None:
     for seed in range(first, first + CHUNK):

@@ -44,6 +44,7 @@ def in_child(code: str, folder: Path, **environ: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.proves("spark/local")
 def test_iceberg_tables_are_written_and_read(spark: SparkSession) -> None:
     spark.sql("CREATE TABLE lake.bank.accounts (id bigint, balance int) USING iceberg")
     spark.sql("INSERT INTO lake.bank.accounts VALUES (1, 100), (2, 50)")
@@ -214,6 +215,7 @@ except UnavailableError as error:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
+@pytest.mark.proves("spark/cluster")
 def test_executors_of_a_cluster_import_the_shipped_package(tmp_path: Path) -> None:
     import os
 

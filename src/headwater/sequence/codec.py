@@ -86,33 +86,37 @@ class BodyCodec(Protocol):
 
 
 class EnvelopeCodec:
-    """A header line, then the payload: `headwater-sequenced 1 <writer> <previous|-> <length> <sha256>`."""
+    """A header line, then the payload: `headwater-sequenced 1 <writer> <previous|-> <length> <sha256>`.
+
+    The digest covers the header in front of it and the payload.
+    """
 
     def encode(self, body: Body) -> bytes:
         """Header and payload."""
-        digest = hashlib.sha256(body.payload).hexdigest()
-        header = f"{_MAGIC} {_VERSION} {body.writer} {body.previous or '-'} {len(body.payload)} {digest}\n"
-        return header.encode("ascii") + body.payload
+        header = f"{_MAGIC} {_VERSION} {body.writer} {body.previous or '-'} {len(body.payload)}"
+        return f"{header} {_digest(header.encode(), body.payload)}\n".encode("ascii") + body.payload
 
     def decode(self, data: bytes, path: str) -> Body:
         """Checked for length and digest."""
-        header, newline, payload = data.partition(b"\n")
+        line, _, payload = data.partition(b"\n")
+        header, _, digest = line.rpartition(b" ")
         try:
-            magic, version, *rest = header.decode("ascii").split(" ")
-            if magic != _MAGIC or not newline:
-                raise CorruptError(f"{path} is not a sequenced object, or was cut short", path=path)
-            if int(version) > _VERSION:
+            magic, version, writer, previous, length = header.decode("ascii").split(" ")
+            if magic == _MAGIC and version.isdecimal() and int(version) > _VERSION:
                 raise CorruptError(
                     f"{path} has format version {version}, newer than {_VERSION}", hint="upgrade headwater", path=path
                 )
-            writer, previous, length, digest = rest
             body = Body(parse_ulid(writer), None if previous == "-" else parse_ulid(previous), payload)
-            complete = len(payload) == int(length) and hashlib.sha256(payload).hexdigest() == digest
-        except (UnicodeDecodeError, ValueError, UsageError):
-            raise CorruptError(f"{path} has a damaged header", path=path) from None
-        if not complete:
+            sound = (magic, version, length) == (_MAGIC, str(_VERSION), str(len(payload)))
+        except (ValueError, UsageError):
+            raise CorruptError(f"{path} is not a sequenced object, or was cut short", path=path) from None
+        if not sound or digest.decode("ascii", "replace") != _digest(header, payload):
             raise CorruptError(f"{path} is truncated or damaged: {len(payload)} bytes follow its header", path=path)
         return body
+
+
+def _digest(header: bytes, payload: bytes) -> str:
+    return hashlib.sha256(header + b"\n" + payload).hexdigest()
 
 
 def pin_record_path(namespace: Namespace, number: int) -> str:
@@ -121,7 +125,7 @@ def pin_record_path(namespace: Namespace, number: int) -> str:
 
 
 def encode_pin_record(record: PinRecord) -> bytes:
-    """One JSON object."""
+    """One JSON object, sealed by the digest of the rest of it."""
     pins = [
         {
             "pin": pin.pin,
@@ -131,8 +135,14 @@ def encode_pin_record(record: PinRecord) -> bytes:
         }
         for pin in record.pins
     ]
-    values = {"format": _PIN_FORMAT, "id": record.id, "writer": record.writer, "revision": record.revision}
-    return json.dumps({**values, "pins": pins}).encode()
+    values = {
+        "format": _PIN_FORMAT,
+        "id": record.id,
+        "writer": record.writer,
+        "revision": record.revision,
+        "pins": pins,
+    }
+    return json.dumps({**values, "sha256": _seal(values)}).encode()
 
 
 def decode_pin_record(data: bytes, path: str) -> PinRecord:
@@ -141,15 +151,23 @@ def decode_pin_record(data: bytes, path: str) -> PinRecord:
         values = json.loads(data)
         if values["format"] > _PIN_FORMAT:
             raise CorruptError(f"{path} holds pins of a newer format", hint="upgrade headwater", path=path)
+        sound = values.pop("sha256") == _seal(values)
         pins = tuple(
             Pin(parse_ulid(each["pin"]), str(each["holder"]), each["granted"] is True, _utc(each["expires_at"]))
             for each in values["pins"]
         )
-        return PinRecord(int(values["id"]), parse_ulid(values["writer"]), int(values["revision"]), pins)
+        record = PinRecord(int(values["id"]), parse_ulid(values["writer"]), int(values["revision"]), pins)
     except (ValueError, KeyError, TypeError, AttributeError, UsageError):
+        sound = False
+    if not sound:
         raise CorruptError(
             f"{path} does not hold pins", hint="remove it once nobody reads the object that it names", path=path
-        ) from None
+        )
+    return record
+
+
+def _seal(values: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _utc(text: str) -> datetime:
