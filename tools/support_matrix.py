@@ -1,6 +1,6 @@
 """Writes the support matrix of README.md from docs/support.toml and the tests' `proves` marks.
 
-    python tools/support_matrix.py [--check]
+python tools/support_matrix.py [--check]
 """
 
 from __future__ import annotations

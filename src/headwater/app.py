@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater.coordination import Coordination, open_coordination
+from headwater.database import Database, open_database
 from headwater.kernel.clock import Clock, SystemClock
 from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness, system_randomness
 from headwater.kernel.retry import Retry, RetryPolicy
-from headwater.kernel.settings import Settings
+from headwater.kernel.settings import Settings, home_folder
 from headwater.sequence.model import ID_DIGITS, Namespace
 from headwater.sequence.protocol import READING, WRITING, Sequencer
 from headwater.storage.cloud import open_gcs, open_s3
@@ -25,6 +28,8 @@ from headwater.storage.urls import StoreUrl, parse_url
 
 # A folder or prefix that holds this object is a lake.
 LAKE_MARKER = "_headwater/lake.json"
+# Where a folder lake keeps its state database.
+STATE_FILE = "_headwater/state.db"
 
 _OBJECT_NAME = re.compile(rf"\d{{{ID_DIGITS}}}(\..+)")
 
@@ -76,6 +81,25 @@ class App:
             metrics=self.metrics,
             writable=writable,
         )
+
+    def open_database(self, lake: str | None = None) -> Database:
+        """The state database: the one that the settings name, or a SQLite file in the folder lake, or under home."""
+        if self.settings.database is not None:
+            return open_database(self.settings.database, clock=self.clock)
+        return open_database(self._state_file(lake), clock=self.clock)
+
+    def open_coordination(self, lake: str | None = None) -> Coordination:
+        """etcd, if the settings name one; otherwise the state database."""
+        target = self.settings.coordination or self.settings.database or self._state_file(lake)
+        return open_coordination(target, clock=self.clock)
+
+    def _state_file(self, lake: str | None) -> Path:
+        if lake is None:
+            return home_folder() / "state.db"
+        parsed = parse_url(lake)
+        if parsed.scheme == "file":
+            return Path(parsed.container) / STATE_FILE
+        return home_folder() / f"{hashlib.sha256(str(parsed).encode()).hexdigest()[:16]}.db"
 
     def lake_around(self, url: str) -> str | None:
         """The lake that `url` is, or lies in, if any."""

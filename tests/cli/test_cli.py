@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ class Result:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
-    def json(self) -> dict[str, object]:
-        parsed: dict[str, object] = json.loads(self.out)
+    def json(self) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(self.out)
         return parsed
 
 
@@ -246,11 +247,23 @@ def test_an_unreachable_store_is_unavailable(run: Run, monkeypatch: pytest.Monke
 class TestDoctor:
     def test_a_folder_is_fit(self, run: Run, tmp_path: Path) -> None:
         result = run("doctor", tmp_path / "store", "--rounds", "5", "--writers", "8", "--json")
-        checks = {each["name"]: each for each in result.json()["checks"]}  # type: ignore[attr-defined]
+        checks = {each["name"]: each for each in result.json()["checks"]}
         assert result.code == 0
         assert checks["race"]["detail"] == "8 writers, 5 rounds, one winner each"
         assert checks["compare-and-swap"]["ok"]
         assert list((tmp_path / "store").rglob("*.tmp")) == []
+
+    def test_the_services_that_the_settings_name(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADWATER_DATABASE", f"sqlite:///{tmp_path}/state.db")
+        monkeypatch.setenv("HEADWATER_COORDINATION", "etcd+http://127.0.0.1:1")
+        result = run("doctor", "--json")
+        checks = {each["name"]: each for each in result.json()["checks"]}
+        assert checks["database"]["ok"]
+        assert not checks["coordination"]["ok"]
+        assert "127.0.0.1:1" in checks["coordination"]["detail"]
+        assert result.code == 1
 
     def test_the_machine_alone(self, run: Run) -> None:
         result = run("doctor")

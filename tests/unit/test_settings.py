@@ -23,9 +23,9 @@ def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_file_in_the_working_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    settings_file(tmp_path, 'lake = "s3://b/p"\n[storage.s3]\nendpoint = "http://127.0.0.1:9"\n')
+    settings_file(tmp_path, 'database = "sqlite:///x"\n[storage.s3]\nendpoint = "http://127.0.0.1:9"\n')
     loaded = load(environ={})
-    assert loaded.lake == "s3://b/p"
+    assert loaded.database == "sqlite:///x"
     assert loaded.storage.s3.endpoint == "http://127.0.0.1:9"
 
 
@@ -38,23 +38,23 @@ def test_variables_win(tmp_path: Path) -> None:
 
 
 def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
-    file = settings_file(tmp_path, 'lake = "x"\n')
-    assert load(environ={"HEADWATER_SETTINGS": str(file)}).lake == "x"
+    file = settings_file(tmp_path, 'database = "x"\n')
+    assert load(environ={"HEADWATER_SETTINGS": str(file)}).database == "x"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('lakes = "x"', r"unknown setting lakes in .*headwater\.toml \(did you mean lake\?\)"),
+        ('databases = "x"', r"unknown setting databases in .*headwater\.toml \(did you mean database\?\)"),
         ("[storage]\nretry_atempts = 3", r"did you mean storage\.retry_attempts\?"),
         ('[storage.s3]\nendpiont = "x"', r"did you mean storage\.s3\.endpoint\?"),
-        ("[zebra]\nx = 1", "known: lake, database"),
+        ("[zebra]\nx = 1", "known: database, coordination"),
         ('log = "text"', r"log in .* must be a table, \[log\]"),
         ("[storage]\nretry_attempts = 0", r"storage\.retry_attempts is not valid: .*HEADWATER_STORAGE_RETRY_ATTEMPTS"),
         ('[storage]\nretry_attempts = "many"', r"storage\.retry_attempts is not valid"),
         ('[storage]\nretry_budget_seconds = "5 parsecs"', r"'5 parsecs' is not a duration"),
         ('[log]\nformat = "xml"', r"log\.format is not valid"),
-        ("lake = ", "not valid TOML"),
+        ("database = ", "not valid TOML"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 
 import click
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.progress import Progress
 from headwater.app import App
 from headwater.cli.output import json_option, print_json, print_table
 from headwater.kernel.errors import HeadwaterError, RefusedError
+from headwater.kernel.logs import scrub
 from headwater.sequence.protocol import WRITING
 from headwater.storage.port import ObjectStore
 from headwater.storage.probe import RaceResult, probe, race
@@ -37,6 +39,7 @@ def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) 
         ("python", sys.version_info >= (3, 11), platform.python_version()),
         ("java", shutil.which("java") is not None, shutil.which("java") or "not found: Spark needs Java 17 or 21"),
     ]
+    checks += [(name, *_answers(opened)) for name, opened in _configured(app)]
     safe = True
     if url is not None:
         store = app.open_store(url)
@@ -54,6 +57,35 @@ def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) 
         raise RefusedError(f"{url} is not safe for sequenced metadata", hint="use another store, or fix this one")
     if not all(ok for _, ok, _ in checks):
         raise HeadwaterError("this machine lacks something", hint="see the table")
+
+
+def _configured(app: App) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The services that the settings name, each with a call that it must answer."""
+    if app.settings.database is not None:
+        yield "database", lambda: _ask_database(app)
+    if app.settings.coordination is not None:
+        yield "coordination", lambda: _ask_coordination(app)
+
+
+def _ask_database(app: App) -> None:
+    with app.open_database() as database, database.read() as connection:
+        database.now(connection)
+
+
+def _ask_coordination(app: App) -> None:
+    coordination = app.open_coordination()
+    try:
+        coordination.get("headwater/doctor")
+    finally:
+        coordination.close()
+
+
+def _answers(call: Callable[[], object]) -> tuple[bool, str]:
+    try:
+        call()
+    except HeadwaterError as error:
+        return False, scrub(error.message)
+    return True, "answers"
 
 
 def _race(app: App, store: ObjectStore, *, rounds: int, writers: int, quiet: bool) -> RaceResult:

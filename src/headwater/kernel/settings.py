@@ -87,7 +87,6 @@ class SparkSettings(_Section):
 class Settings(_Section):
     """Everything a user can set."""
 
-    lake: str | None = Field(None, description="The lake that commands work on when none is named.")
     database: str | None = Field(None, description="SQLAlchemy URL of the state database; SQLite by default.")
     coordination: str | None = Field(None, description="`etcd+http://host:port`, or nothing for the state database.")
     log: LogSettings = Field(default_factory=lambda: LogSettings(), description="Logs.")
