@@ -54,10 +54,10 @@ class App:
     ) -> ObjectStore:
         """The store that `url` names, metered and retried; refused when it lacks something that is needed.
 
-        A bucket that is to be written shows at open, by a probe, that its server really compares.
+        What is to be written shows at open that it really compares: a bucket's server, a folder's file system.
         """
         parsed = parse_url(url)
-        store = self._open_container(parsed)
+        store = self._open_container(parsed, writable=writable and bool(needed))
         if parsed.prefix:
             store = ConfinedStore(store, parsed.prefix)
         if not writable:
@@ -107,7 +107,7 @@ class App:
         if parsed.scheme == "file":
             folder = Path(parsed.container)
             return next((str(each) for each in (folder, *folder.parents) if (each / LAKE_MARKER).exists()), None)
-        store = self._open_container(parsed)
+        store = self._open_container(parsed, writable=False)
         segments = parsed.prefix.split("/") if parsed.prefix else []
         for length in range(len(segments), -1, -1):
             prefix = "/".join(segments[:length])
@@ -115,7 +115,7 @@ class App:
                 return f"{parsed.scheme}://{parsed.container}/{prefix}".rstrip("/")
         return None
 
-    def _open_container(self, url: StoreUrl) -> ObjectStore:
+    def _open_container(self, url: StoreUrl, *, writable: bool) -> ObjectStore:
         storage = self.settings.storage
         backend: ObjectStore
         region = "local"
@@ -126,7 +126,10 @@ class App:
             case "gs":
                 backend = open_gcs(url.container, timeout_seconds=storage.request_timeout_seconds)
             case _:
-                backend = FileStore(Path(url.container), self.clock, self.randomness)
+                folder = FileStore(Path(url.container), self.clock, self.randomness)
+                if writable:
+                    folder.check_file_system()
+                backend = folder
         return RetryingStore(MeteredStore(backend, self.metrics, region), self.retry())
 
     def _suffix(self, store: ObjectStore, name: str) -> str:

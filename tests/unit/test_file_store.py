@@ -14,7 +14,13 @@ import pytest
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 from headwater.kernel.randomness import seeded
-from headwater.storage.errors import ForbiddenError, InvalidPathError, PreconditionFailedError, StorageError
+from headwater.storage.errors import (
+    ForbiddenError,
+    InvalidPathError,
+    MissingCapabilityError,
+    PreconditionFailedError,
+    StorageError,
+)
 from headwater.storage.file import FileStore
 from headwater.storage.port import Create, Overwrite, Update
 
@@ -98,6 +104,20 @@ def test_s6_a_folder_that_was_replaced_does_not_split_the_lock(
     assert len(locked) == 2
     assert locked[-1] == (store.root / "d").stat().st_ino
     assert not store.exists("d/x")
+
+
+def test_a_file_system_without_hard_links_is_refused(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.check_file_system()
+    store.put("x", b"1", Create())
+    store.check_file_system()
+
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(MissingCapabilityError, match=r"file://.* no hard links"):
+        store.check_file_system()
+    assert [path.name for path in store.root.iterdir()] == ["x"]
 
 
 def test_a_failed_write_leaves_nothing(store: FileStore) -> None:

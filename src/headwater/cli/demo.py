@@ -56,17 +56,19 @@ class Act:
 
 @click.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where to play; a temporary folder by default.")
+@click.option("--master", help="Spark master; the settings' by default.")
 @json_option
 @click.pass_obj
-def demo(app: App, folder: Path | None, as_json: bool) -> None:
+def demo(app: App, folder: Path | None, master: str | None, as_json: bool) -> None:
     """Play the stalled writer, unguarded and guarded, then read the history with Spark."""
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         stage = folder or Path(temporary)
         console = Console(stderr=as_json, highlight=False)
         console.print("[bold]A writer stalls, history moves on, and the writer wakes up.[/bold]")
-        acts = [_play(app, stage / name, console, guarded=name == "guarded") for name in ("unguarded", "guarded")]
+        with console.status("playing the story twice"):
+            acts = [_play(app, stage / name, console, guarded=name == "guarded") for name in ("unguarded", "guarded")]
         with console.status("Spark reads the history of the guarded namespace"):
-            rows = _read_with_spark(app, stage / "guarded")
+            rows = _read_with_spark(app, stage / "guarded", master)
         if as_json:
             print_json({"acts": [vars(act) for act in acts], "history": rows})
         else:
@@ -168,12 +170,13 @@ class _Stalled:
         return answer
 
 
-def _read_with_spark(app: App, folder: Path) -> list[dict[str, object]]:
+def _read_with_spark(app: App, folder: Path, master: str | None) -> list[dict[str, object]]:
     # Imported here, because a plain installation has no Spark.
     from headwater.sequence.frames import history_frame
     from headwater.spark.session import iceberg_jars, spark_session
 
-    spark = spark_session(app.settings.spark, app_name="headwater demo", jars=iceberg_jars(cache_folder(), s3=False))
+    settings = app.settings.spark.model_copy(update={"master": master, "remote": None} if master else {})
+    spark = spark_session(settings, app_name="headwater demo", jars=iceberg_jars(cache_folder(), s3=False))
     try:
         boundary = _open(app, str(folder), guarded=True).boundary.read()
         frame = history_frame(spark, folder.absolute().as_uri(), _NAMESPACE)

@@ -58,6 +58,26 @@ class FileStore:
         self._randomness = randomness
         self._durable = durable
 
+    def check_file_system(self) -> None:
+        """Refuse a file system without hard links or folder locks, before anything is written to it."""
+        folder = next(each for each in (self.root, *self.root.parents) if each.is_dir())
+        with self._translated(""):
+            temporary = self._write_temporary(folder, b"")
+            linked = temporary.with_suffix(".link")
+            try:
+                os.link(temporary, linked)
+                with self._locked(folder):
+                    pass
+            except OSError as error:
+                raise MissingCapabilityError(
+                    f"{self.name}: the file system has no hard links or no locks: {error.strerror}",
+                    hint="use a local file system",
+                    store=self.name,
+                ) from error
+            finally:
+                temporary.unlink()
+                linked.unlink(missing_ok=True)
+
     def get(self, path: str, *, span: tuple[int, int] | None = None) -> Fetched:
         """The object, or a range of it."""
         if span is not None:
