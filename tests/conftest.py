@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +23,14 @@ pytest_plugins = ["tests.fixtures.services", "tests.fixtures.spark", "tests.fixt
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_left_behind() -> Iterator[None]:
+def _nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Made before all other fixtures and ended after them: by then every process and folder of ours is gone."""
     before = _ours_in_the_temporary_folder()
     yield
     left = [child for child in psutil.Process().children(recursive=True) if not _is_spark(child)]
     assert not left, f"left running: {left}"
     assert _ours_in_the_temporary_folder() <= before
+    shutil.rmtree(tmp_path_factory.getbasetemp())
 
 
 def _ours_in_the_temporary_folder() -> set[str]:

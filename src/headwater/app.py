@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from headwater.coordination import Coordination, open_coordination
@@ -18,6 +20,7 @@ from headwater.sequence.model import ID_DIGITS, Namespace
 from headwater.sequence.protocol import READING, WRITING, Sequencer
 from headwater.storage.cloud import open_gcs, open_s3
 from headwater.storage.confined import ConfinedStore, ReadOnlyStore
+from headwater.storage.errors import ForbiddenError
 from headwater.storage.file import FileStore
 from headwater.storage.metered import MeteredStore
 from headwater.storage.paths import join
@@ -31,7 +34,7 @@ LAKE_MARKER = "_headwater/lake.json"
 # Where a folder lake keeps its state database.
 STATE_FILE = "_headwater/state.db"
 
-_OBJECT_NAME = re.compile(rf"\d{{{ID_DIGITS}}}(\..+)")
+_OBJECT_NAME = re.compile(rf"[0-9]{{{ID_DIGITS}}}((?:\.[A-Za-z0-9_-]+)+)")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class App:
     clock: Clock = field(default_factory=SystemClock)
     randomness: Randomness = field(default_factory=system_randomness)
     metrics: Metrics = field(default_factory=Metrics)
+    _sequencers: dict[tuple[str, str, str | None, bool], Sequencer] = field(default_factory=dict, repr=False)
 
     def retry(self) -> Retry:
         """The retry that the storage settings describe."""
@@ -69,8 +73,17 @@ class App:
         return store
 
     def open_sequencer(self, url: str, name: str, *, suffix: str | None = None, writable: bool = True) -> Sequencer:
-        """The namespace `name` under `url`; its suffix is read off its objects unless it is given."""
-        Namespace("", name, ".x")  # a bad name is refused before anything is opened
+        """The namespace `name` under `url`; its suffix is read off its objects unless it is given.
+
+        The process has one for each namespace: when its boundary is lost, nobody in the process writes on.
+        """
+        key = (str(parse_url(url)), name, suffix, writable)
+        if key not in self._sequencers:
+            self._sequencers[key] = self._make_sequencer(url, name, suffix, writable=writable)
+        return self._sequencers[key]
+
+    def _make_sequencer(self, url: str, name: str, suffix: str | None, *, writable: bool) -> Sequencer:
+        Namespace("", name, suffix or ".x")  # a bad name is refused before anything is opened
         store = self.open_store(url, writable=writable, needed=WRITING if writable else READING)
         namespace = Namespace("", name, suffix or self._suffix(store, name))
         return Sequencer(
@@ -79,6 +92,7 @@ class App:
             clock=self.clock,
             randomness=self.randomness,
             metrics=self.metrics,
+            policy=self.retry().policy,
             writable=writable,
         )
 
@@ -105,8 +119,10 @@ class App:
         """The lake that `url` is, or lies in, if any."""
         parsed = parse_url(url)
         if parsed.scheme == "file":
-            folder = Path(parsed.container)
-            return next((str(each) for each in (folder, *folder.parents) if (each / LAKE_MARKER).exists()), None)
+            given = Path(parsed.container)
+            real = given.resolve()
+            # A link must not lead around the guard, and neither must a folder that we may not look into.
+            return next((str(each) for each in (given, *given.parents, real, *real.parents) if _is_lake(each)), None)
         store = self._open_container(parsed, writable=False)
         segments = parsed.prefix.split("/") if parsed.prefix else []
         for length in range(len(segments), -1, -1):
@@ -125,6 +141,7 @@ class App:
                 region = storage.s3.region
             case "gs":
                 backend = open_gcs(url.container, timeout_seconds=storage.request_timeout_seconds)
+                region = "gcs"
             case _:
                 folder = FileStore(Path(url.container), self.clock, self.randomness)
                 if writable:
@@ -133,11 +150,19 @@ class App:
         return RetryingStore(MeteredStore(backend, self.metrics, region), self.retry())
 
     def _suffix(self, store: ObjectStore, name: str) -> str:
-        for meta in store.list(name):
-            found = _OBJECT_NAME.fullmatch(meta.path.removeprefix(f"{name}/"))
-            if found:
-                return found[1]
-        return f".{name}"
+        """The ending that most objects have; a few of another kind are then reported, not taken for the rule."""
+        names = (meta.path.removeprefix(f"{name}/") for meta in islice(store.list(name), 1000))
+        endings = Counter(found[1] for each in names if (found := _OBJECT_NAME.fullmatch(each)))
+        return endings.most_common(1)[0][0] if endings else f".{name}"
+
+
+def _is_lake(folder: Path) -> bool:
+    try:
+        return (folder / LAKE_MARKER).stat() is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ForbiddenError(folder.as_uri(), LAKE_MARKER, error.strerror or "") from error
 
 
 @dataclass(frozen=True)

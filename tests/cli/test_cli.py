@@ -95,13 +95,16 @@ class TestShow:
         assert shown["suffix"] == ".manifest"
         assert shown["latest"] == 5
         pinned = {"pin": pin.pin.pin, "holder": "ann", "granted": True, "expires_at": pin.pin.expires_at.isoformat()}
-        assert shown["pins"] == [{"id": 2, "writer": pin.writer, "revision": 2, "pins": [pinned]}]
+        [record] = shown["pins"]
+        assert len(record.pop("attempt")) == 26
+        assert record == {"id": 2, "writer": pin.writer, "pins": [pinned]}
         assert "ann until" in run("sequence", "show", history, "manifest").out
 
     def test_an_empty_namespace(self, run: Run, tmp_path: Path) -> None:
         result = run("sequence", "show", tmp_path / "nothing", "manifest")
         assert result.code == 0
         assert result.out.split() == ["latest", "-", "boundary", "0"]
+        assert "there is no object of manifest" in result.err
         assert not (tmp_path / "nothing").exists()
 
     def test_it_changes_nothing(self, run: Run, history: Path) -> None:
@@ -147,6 +150,18 @@ class TestCollect:
         finally:
             marker.unlink()
 
+    def test_a_link_into_a_lake_is_refused(self, run: Run, history: Path, tmp_path: Path) -> None:
+        marker = tmp_path / LAKE_MARKER
+        marker.parent.mkdir(parents=True)
+        marker.write_text("{}")
+        (tmp_path.parent / f"{tmp_path.name}-link").symlink_to(history)
+        link = tmp_path.parent / f"{tmp_path.name}-link"
+        try:
+            assert run("sequence", "collect", link, "manifest", "--min-age", "0s").code == 4
+            assert ids(history) == [1, 2, 3, 4, 5]
+        finally:
+            link.unlink()
+
     def test_min_age_is_required(self, run: Run, history: Path) -> None:
         assert run("sequence", "collect", history, "manifest").code == 2
         assert ids(history) == [1, 2, 3, 4, 5]
@@ -184,6 +199,10 @@ BAD: Sequence[tuple[list[str], int, str]] = [
     (["sequence", "collect", "STORE", "a/../b", "--min-age", "1h"], 2, "cannot name a namespace"),
     (["sequence", "collect", "STORE", "manifest", "--min-age", "soon"], 2, "'soon' is not a duration"),
     (["sequence", "collect", "STORE", "manifest", "--min-age", "-1h"], 2, "-1h"),
+    (["sequence", "show", "s3:/bucket", "manifest"], 2, "has no bucket"),
+    (["sequence", "show", "s3://[x/", "manifest"], 2, "is not a URL"),
+    (["sequence", "show", "file:///%00", "manifest"], 2, "names no store"),
+    (["sequence", "collect", "STORE/gc", "manifest.pins", "--min-age", "0s"], 2, "cannot name a namespace"),
     (["sequence", "show"], 2, "Missing argument"),
     (["nonsense"], 2, "No such command"),
     (["--settings", "nowhere.toml", "sequence", "show", "STORE", "manifest"], 2, "nowhere.toml does not exist"),
@@ -194,7 +213,7 @@ BAD: Sequence[tuple[list[str], int, str]] = [
 @pytest.mark.parametrize(("arguments", "code", "message"), BAD)
 def test_bad_input(run: Run, history: Path, arguments: list[str], code: int, message: str) -> None:
     before = tree(history)
-    result = run(*[str(history) if each == "STORE" else each for each in arguments])
+    result = run(*[each.replace("STORE", str(history)) for each in arguments])
     assert result.code == code
     assert message in result.err
     assert tree(history) == before
@@ -225,6 +244,23 @@ def ids_on_disk(folder: Path) -> list[str]:
     return [path.name for path in (folder / "manifest").iterdir()]
 
 
+def test_a_secret_in_the_input_is_not_repeated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("https://user:hunter2@host/x", "s3://key:hunter2@bucket", "https://hunter2@host/x"):
+        for extra in ([], ["--json"]):
+            result = run("sequence", "show", url, "manifest", *extra)
+            assert result.code == 2
+            assert "hunter2" not in result.out + result.err
+    monkeypatch.setenv("HEADWATER_DATABASE", "postgresql://ann:hunter2@127.0.0.1:1/x")
+    result = run("doctor", "--json")
+    assert "hunter2" not in result.out + result.err
+
+
+def test_usage_errors_as_json(run: Run) -> None:
+    result = run("sequence", "show", "--json")
+    assert result.code == 2
+    assert json.loads(result.err)["kind"] == "Usage"
+
+
 def test_errors_as_json(run: Run, history: Path) -> None:
     result = run("sequence", "show", "ftp://x", "manifest", "--json")
     error = json.loads(result.err)
@@ -251,7 +287,7 @@ class TestDoctor:
         assert result.code == 0
         assert checks["race"]["detail"] == "8 writers, 5 rounds, one winner each"
         assert checks["compare-and-swap"]["ok"]
-        assert list((tmp_path / "store").rglob("*.tmp")) == []
+        assert list((tmp_path / "store").rglob("*")) == []
 
     def test_the_services_that_the_settings_name(
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

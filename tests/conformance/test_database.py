@@ -206,22 +206,27 @@ def test_writers_do_not_interleave(database: Database, table: sa.Table) -> None:
     with database.write() as connection:
         insert(connection, "counter")
 
+    both_have_read = threading.Barrier(2)
+
     def add_five() -> None:
         done = 0
         while done < 5:
             try:
                 with database.write() as connection:
                     amount = connection.execute(sa.select(table.c.amount)).scalar_one()
+                    # Both read before either writes, unless the second must wait for the first.
+                    with suppress(threading.BrokenBarrierError):
+                        both_have_read.wait(0.5)
                     connection.execute(sa.update(table).values(amount=amount + 1))
                 done += 1
             except ConflictError:
-                pass
+                both_have_read.abort()
 
-    with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(add_five) for _ in range(4)]:
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(add_five) for _ in range(2)]:
             future.result()
     with database.read() as connection:
-        assert connection.execute(sa.select(table.c.amount)).scalar_one() == 20
+        assert connection.execute(sa.select(table.c.amount)).scalar_one() == 10
 
 
 def test_a_read_sees_one_snapshot(database: Database, table: sa.Table) -> None:

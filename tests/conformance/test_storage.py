@@ -153,6 +153,28 @@ class TestObjects:
         store.delete(path)
         assert not store.exists(path)
 
+    def test_what_is_not_there_because_something_else_is(self, store: ObjectStore) -> None:
+        """`f` is an object, so `f/x` is none; `d` is a folder, so `d` is none."""
+        store.put("f", b"1", Create())
+        store.put("d/x", b"1", Create())
+        assert store.exists("f/x") is False
+        with pytest.raises(ObjectNotFoundError):
+            store.get("f/x")
+        store.delete("f/x")
+        store.delete("d")
+        assert list(store.list("f")) == []
+        assert [meta.path for meta in store.list()] == ["d/x", "f"]
+
+    def test_an_object_may_take_the_place_of_a_folder_that_is_empty(self, store: ObjectStore) -> None:
+        store.put("a/b/c", b"1", Create())
+        store.delete("a/b/c")
+        store.put("a", b"2", Create())
+        assert store.get("a").data == b"2"
+        store.put("o/x", b"1", Create())
+        store.delete("o/x")
+        store.put("o", b"3", Overwrite())
+        assert [meta.path for meta in store.list()] == ["a", "o"]
+
 
 @everywhere
 class TestConditions:

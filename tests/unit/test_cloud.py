@@ -31,6 +31,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     status: int | None = 200
     requests = 0
+    body = b""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -52,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if status is None:
             self.close_connection = True
             return
-        content = b""
+        content = self.server.body
         if status == 200:
             # A server that has never heard of conditions: it ignores them all.
             if self.command == "PUT":
@@ -159,6 +160,16 @@ def test_what_an_answer_to_a_read_proves(
         with pytest.raises(error) as caught:
             read()
         assert type(caught.value) is error
+
+
+def test_a_missing_bucket_is_not_a_missing_object(server: Server, store: CloudStore) -> None:
+    server.status = 404
+    server.body = b"<Error><Code>NoSuchBucket</Code></Error>"
+    actions: list[Callable[[], object]] = [lambda: store.get("x"), lambda: store.put("x", b"1", Create())]
+    for action in actions:
+        with pytest.raises(StorageError, match="s3://bucket: there is no such bucket") as caught:
+            action()
+        assert not isinstance(caught.value, ObjectNotFoundError)
 
 
 def test_exists_raises_on_forbidden(server: Server, store: CloudStore) -> None:

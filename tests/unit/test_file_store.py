@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -14,12 +15,17 @@ import pytest
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 from headwater.kernel.randomness import seeded
+from headwater.sequence.model import Namespace
+from headwater.sequence.protocol import Sequencer
+from headwater.storage import file
 from headwater.storage.errors import (
     ForbiddenError,
     InvalidPathError,
     MissingCapabilityError,
+    ObjectNotFoundError,
     PreconditionFailedError,
     StorageError,
+    StorageOutcomeUnknownError,
 )
 from headwater.storage.file import FileStore
 from headwater.storage.port import Create, Overwrite, Update
@@ -198,3 +204,76 @@ def test_everything_is_synced_before_it_is_seen(store: FileStore, monkeypatch: p
     assert steps[-3:] == ["sync file", "link", "sync folder"]
     # The store's own folder and both new ones were made known to the folder above them first.
     assert steps[:-3] == ["sync folder"] * 3
+
+
+def test_links_are_not_followed_out_of_the_store_or_in_circles(store: FileStore, tmp_path: Path) -> None:
+    store.put("data/mine", b"1", Create())
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "precious").write_text("keep")
+    (store.root / "data" / "out").symlink_to(outside)
+    (store.root / "data" / "self").symlink_to(store.root / "data")
+    assert [meta.path for meta in store.list()] == ["data/mine"]
+    assert store.delete_prefix("data") == 1
+    assert (outside / "precious").exists()
+
+
+def test_what_is_not_a_file_is_no_object_and_hangs_nobody(store: FileStore) -> None:
+    store.put("x", b"1", Create())
+    os.mkfifo(store.root / "pipe")
+    (store.root / "dangling").symlink_to("nowhere")
+    assert [meta.path for meta in store.list()] == ["x"]
+    for name in ("pipe", "dangling"):
+        assert store.exists(name) is False
+        with pytest.raises(ObjectNotFoundError):
+            store.get(name)
+        with pytest.raises(StorageError, match="something that is not a file"):
+            store.put(name, b"2", Create())
+
+
+@pytest.mark.hazard("S11")
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+def test_s11_an_error_after_the_object_is_there_is_an_unknown_outcome(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Others may build on it already: neither "failed" nor "try again" would be true."""
+    store.put("x", b"1", Create())
+
+    def fail(folder: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(store, "_sync_folder", fail)
+    with pytest.raises(StorageOutcomeUnknownError, match="may not be durable"):
+        store.put("y", b"2", Create())
+    with pytest.raises(StorageOutcomeUnknownError):
+        store.put("x", b"3", Overwrite())
+    assert store.get("y").data == b"2"
+    assert store.get("x").data == b"3"
+
+
+@pytest.mark.hazard("S11")
+def test_s11_the_writer_finds_out_by_its_identity(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequencer = Sequencer(store, Namespace("", "n", ".x"), clock=SystemClock(), randomness=seeded(1))
+    entry = sequencer.write(b"1", after=None)
+    real, broken = store._sync_folder, [True]
+
+    def fail_once(folder: Path) -> None:
+        if broken and folder.name == "n":
+            broken.clear()
+            raise OSError(errno.EMFILE, "Too many open files")
+        real(folder)
+
+    monkeypatch.setattr(store, "_sync_folder", fail_once)
+    assert sequencer.write(b"2", after=entry).id == 2
+    assert not broken
+
+
+def test_a_missing_store_is_not_written_to_at_open(tmp_path: Path) -> None:
+    FileStore(tmp_path / "no" / "such", SystemClock(), seeded(1)).check_file_system()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_time_that_is_no_date_is_named() -> None:
+    """Some file systems can store it."""
+    with pytest.raises(StorageError, match="x has a modification time"):
+        file._meta("x", os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 300_000_000_000, 0)))

@@ -25,7 +25,10 @@ GOLDEN = Path(__file__).parent / "golden"
 ONE, TWO = Ulid("01ARZ3NDEKTSV4RRFFQ69G5FAV"), Ulid("01BX5ZZKBKACTAV9WEVGEMMVRZ")
 BODY = Body(ONE, TWO, b'{"refs": {"main": 7}}\n')
 RECORD = PinRecord(
-    7, ONE, 3, (Pin(TWO, "query 4711", granted=True, expires_at=datetime(2026, 11, 15, 9, 30, tzinfo=UTC)),)
+    7,
+    ONE,
+    (Pin(TWO, "query 4711", granted=True, expires_at=datetime(2026, 11, 15, 9, 30, tzinfo=UTC)),),
+    attempt=TWO,
 )
 
 
@@ -45,6 +48,7 @@ def test_the_boundary() -> None:
 def test_the_pin_record() -> None:
     golden = (GOLDEN / "pins-1.json").read_bytes()
     assert decode_pin_record(golden, "x") == RECORD
+    assert decode_pin_record(golden, "x").attempt == TWO
     assert encode_pin_record(RECORD) == golden
 
 

@@ -65,15 +65,15 @@ class TestDurations:
         with pytest.raises(UsageError):
             parse_duration(text)
 
-    @pytest.mark.parametrize("text", ["250ms", "30s", "15m", "6h", "7d"])
+    @pytest.mark.parametrize("text", ["250ms", "30s", "15m", "6h", "7d", "20833d", "0ms"])
     def test_format(self, text: str) -> None:
         assert format_duration(parse_duration(text)) == text
 
+    def test_the_future_has_no_age(self) -> None:
+        assert format_duration(timedelta(days=-400)) == "0ms"
+
 
 class TestRetry:
-    def retry(self, clock: ManualClock, **policy: float) -> Retry:
-        return Retry(RetryPolicy(**policy), clock, seeded(1))  # type: ignore[arg-type]
-
     def test_until_it_works(self) -> None:
         clock = ManualClock()
         left = [UnavailableError("1"), UnavailableError("2")]
@@ -116,6 +116,12 @@ class TestRetry:
             tries += 1
         assert 5 <= tries < 30
         assert clock.monotonic() <= 5
+
+    def test_a_first_attempt_that_took_long_does_not_use_the_budget_up(self) -> None:
+        clock = ManualClock()
+        patience = Retry(RetryPolicy(budget_seconds=5), clock, seeded(1)).patience()
+        clock.sleep(60)
+        assert patience.wait()
 
     def test_jitter_spreads_callers(self) -> None:
         delays = {next(RetryPolicy().delays(seeded(seed))) for seed in range(20)}

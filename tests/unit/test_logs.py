@@ -66,6 +66,16 @@ SECRETS = [
     ("password=hunter2", {}),
     ("failed", {"error": "{'password': 'hunter2', 'user': 'ann'}"}),
     ('{"secret_access_key": "hunter2"}', {}),
+    ("Authorization: Basic hunter2", {}),
+    ("clone https://hunter2@host/x", {}),
+    ("postgresql://ann:hun/hunter2@db/x", {}),
+    ("postgresql://ann:p@hunter2@db/x", {}),
+    ("AccountKey=hunter2; x", {}),
+    ("api_key=hunter2", {}),
+    ("passphrase: hunter2", {}),
+    ("https://host/x?sig=hunter2", {}),
+    ("<Error><Token-0>hunter2</Token-0></Error>", {}),
+    ("<AWSAccessKeyId>hunter2</AWSAccessKeyId>", {}),
     ("nested", {"settings": {"aws": {"secret_access_key": "hunter2"}}}),
 ]
 
@@ -91,5 +101,10 @@ def test_secrets_are_hidden_in_tracebacks(log_format: str) -> None:
 
 
 def test_ordinary_text_is_left_alone() -> None:
-    text = "read s3://bucket/key at 12:30, http://127.0.0.1:9000/x, boundary=7"
-    assert scrub(text) == text
+    for text in (
+        "read s3://bucket/key at 12:30, http://127.0.0.1:9000/x, boundary=7",
+        "file:///etc/passwd: a part of it is a folder",
+        "<Key>lake/manifest/1</Key>",
+        "ann@example.com wrote 3 tokens",
+    ):
+        assert scrub(text) == text

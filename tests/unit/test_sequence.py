@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -31,11 +33,12 @@ from headwater.storage.errors import (
     ForbiddenError,
     MissingCapabilityError,
     ObjectNotFoundError,
+    PreconditionFailedError,
     StorageOutcomeUnknownError,
     TransientError,
 )
 from headwater.storage.memory import MemoryStore
-from headwater.storage.port import Create, ObjectStore, Overwrite
+from headwater.storage.port import Create, Fetched, ObjectMeta, ObjectStore, Overwrite, PutMode
 from tests.unit.hooks import HookedStore
 
 NAMESPACE = Namespace("lake", "manifest", ".manifest")
@@ -137,14 +140,18 @@ class TestWriting:
         assert latest.id == 3
         assert "list" not in [op for op, _ in world.store.calls]
 
-    def test_a_hint_that_is_far_behind_lists_only_what_lies_behind_it(self, world: World) -> None:
+    @pytest.mark.parametrize("others", [3, 4, 5, 20, 63, 64, 65])
+    def test_a_hint_that_is_far_behind_is_followed_in_leaps(self, world: World, others: int) -> None:
         sequencer = world.open()
         world.append(1)
         sequencer.latest()
-        world.append(20)
+        world.append(others)
+        world.store.calls.clear()
         latest = sequencer.latest()
         assert latest is not None
-        assert latest.id == 21
+        assert latest.id == others + 1
+        assert "list" not in [op for op, _ in world.store.calls]
+        assert len(world.store.calls) <= 20
 
     def test_an_error_before_the_create_changes_nothing(self, world: World) -> None:
         sequencer = world.open()
@@ -212,6 +219,7 @@ class TestStaleWriter:
 
         world.store.after("put", "1.manifest", meanwhile)
         assert writer.write(b"first", after=None).id == 1
+        assert writer.metrics.value(STALE_WRITES, namespace="manifest") == 0
 
     @pytest.mark.hazard("S2")
     def test_s2_the_successor_proves_a_conflict(self, world: World) -> None:
@@ -303,6 +311,31 @@ class TestLostAnswers:
         with pytest.raises(SequenceConflictError):
             writer.write(b"lost", after=None)
 
+    def test_a_time_out_that_uses_up_all_patience_is_still_followed_by_another_try(self, world: World) -> None:
+        writer = world.open()
+
+        def time_out() -> None:
+            world.clock.advance(timedelta(minutes=5))
+            _lose(world)
+
+        world.store.before("put", "1.manifest", time_out)
+        assert writer.write(b"once", after=None).id == 1
+
+    @pytest.mark.hazard("S3")
+    def test_s3_the_outcome_is_proven_later_by_the_successor(self, world: World) -> None:
+        entries = world.append(5)
+        world.other().boundary.advance(3)
+        world.memory.delete(NAMESPACE.path_of(3))
+        asker = world.other()
+        assert asker.outcome(3, entries[2].writer) is True
+        assert asker.outcome(3, entries[0].writer) is False
+        assert asker.outcome(5, entries[4].writer) is True
+        assert asker.outcome(5, entries[0].writer) is False
+        assert asker.outcome(6, entries[0].writer) is None
+        for number in (1, 2):
+            world.memory.delete(NAMESPACE.path_of(number))
+        assert asker.outcome(1, entries[0].writer) is None
+
     def test_a_store_that_never_answers_leaves_the_outcome_unknown(self, world: World) -> None:
         writer = world.open()
         for _ in range(20):
@@ -347,6 +380,21 @@ class TestLatest:
         with pytest.raises(CorruptError, match="covers everything"):
             world.collect()
         assert world.ids() == [1, 2]
+
+
+class SlowAbsence(HookedStore):
+    """Something happens between the moment in which an object was found absent and the answer."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def get(self, path: str, *, span: tuple[int, int] | None = None) -> Fetched:
+        try:
+            return super().get(path, span=span)
+        except ObjectNotFoundError:
+            action, self.meanwhile = self.meanwhile, None
+            if action:
+                action()
+            raise
 
 
 class TestBoundary:
@@ -403,6 +451,55 @@ class TestBoundary:
         with pytest.raises(BoundaryLostError):
             sequencer.boundary.advance(2)
         assert list(world.memory.list()) == before
+
+    def test_losing_the_boundary_after_a_create_leaves_the_outcome_unknown(self, world: World) -> None:
+        sequencer = world.open()
+        entry = sequencer.write(b"1", after=None)
+        second = sequencer.write(b"2", after=entry)
+        sequencer.boundary.advance(1)
+        world.store.after("put", "3.manifest", lambda: world.memory.delete(BOUNDARY))
+        with pytest.raises(SequenceOutcomeUnknownError) as caught:
+            sequencer.write(b"3", after=second)
+        assert isinstance(caught.value.__cause__, BoundaryLostError)
+        assert caught.value.id == 3
+        with pytest.raises(BoundaryLostError):
+            sequencer.write(b"4", after=second)
+
+    @pytest.mark.hazard("S10")
+    def test_s10_what_another_thread_sees_does_not_become_our_condition(self, world: World) -> None:
+        """The collector has read 3 and wishes 5; meanwhile 7 is durable, and a writer of this process sees it."""
+        sequencer = world.open()
+        world.other().boundary.advance(3)
+
+        def meanwhile() -> None:
+            world.other().boundary.advance(7)
+            sequencer.boundary.read()
+
+        world.store.after("get", ".boundary", meanwhile)
+        assert sequencer.boundary.advance(5) == 7
+        assert world.memory.get(BOUNDARY).data == b"7"
+
+    @pytest.mark.hazard("S10")
+    def test_s10_a_slow_thread_does_not_make_the_process_forget_what_it_saw(self, world: World) -> None:
+        slow = SlowAbsence(world.memory)
+        sequencer = world.open(slow)
+
+        def meanwhile() -> None:
+            sequencer.boundary.advance(5)
+
+        slow.meanwhile = meanwhile
+        assert sequencer.boundary.read() == 0
+        world.memory.delete(BOUNDARY)
+        with pytest.raises(BoundaryLostError):
+            sequencer.boundary.read()
+
+    def test_a_store_that_takes_nothing_and_refuses_nothing_is_given_up(self, world: World) -> None:
+        class Liar(HookedStore):
+            def put(self, path: str, data: bytes, mode: PutMode, *, tags: Mapping[str, str] | None = None) -> str:
+                raise PreconditionFailedError("memory://", path, "absent")
+
+        with pytest.raises(UnavailableError, match="could not be raised"):
+            world.open(Liar(world.memory)).boundary.advance(5)
 
     def test_going_backwards_is_fatal(self, world: World) -> None:
         sequencer = world.open()
@@ -515,6 +612,77 @@ class TestCollecting:
             Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
         assert world.ids() == [1, 2, 3]
 
+    @pytest.mark.hazard("S12")
+    @pytest.mark.parametrize("content", [b"", b"x"])
+    def test_s12_a_damaged_latest_object_deletes_nothing(self, world: World, content: bytes) -> None:
+        world.append(5)
+        world.memory.put(NAMESPACE.path_of(5), content, Overwrite())
+        with pytest.raises(CorruptError, match=r"00000000000000000005\.manifest"):
+            world.collect()
+        assert world.ids() == [1, 2, 3, 4, 5]
+        assert not world.memory.exists(BOUNDARY)
+
+    @pytest.mark.hazard("S12")
+    @pytest.mark.parametrize(
+        ("boundary", "present", "missing"),
+        [
+            (None, [1, 2, 4, 5], 3),
+            (None, [3, 4, 5], 2),
+            (None, [1, 2, 3, 4, 5, 9999], 9998),
+            (b"2", [4, 5], 3),
+            (b"2", [2, 3, 5], 4),
+        ],
+    )
+    def test_s12_a_gap_ahead_of_the_boundary_is_damage(
+        self, world: World, boundary: bytes | None, present: list[int], missing: int
+    ) -> None:
+        """Removed by hand, or a stray copy, or the boundary itself is gone: nobody writes on, nothing is deleted."""
+        codec = EnvelopeCodec()
+        writer = world.append(1)[0].writer
+        world.memory.delete(NAMESPACE.path_of(1))
+        for number in present:
+            world.memory.put(NAMESPACE.path_of(number), codec.encode(Body(writer, None, b"")), Create())
+        if boundary:
+            world.memory.put(BOUNDARY, boundary, Create())
+        before = list(world.memory.list())
+        actions: list[Callable[[], object]] = [
+            lambda: world.open().latest(),
+            lambda: world.open().update(lambda _: b"x"),
+            world.collect,
+        ]
+        for action in actions:
+            with pytest.raises(CorruptError, match=f"{missing:020d}.manifest is missing"):
+                action()
+        assert list(world.memory.list()) == before
+
+    def test_a_list_that_passed_over_a_new_object_is_not_damage(self, world: World) -> None:
+        """Folders are not listed in one moment: a list may show 4 and not 3, if both were made meanwhile."""
+        world.append(4)
+
+        class PassesOver(HookedStore):
+            def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectMeta]:
+                return (
+                    meta
+                    for meta in super().list(prefix, start_after=start_after)
+                    if not meta.path.endswith("3.manifest")
+                )
+
+        latest = world.open(PassesOver(world.memory)).latest()
+        assert latest is not None
+        assert latest.id == 4
+
+    @pytest.mark.parametrize("name", ["manifest.pins", "x.boundary", "_headwater"])
+    def test_our_own_bookkeeping_is_no_namespace(self, name: str) -> None:
+        with pytest.raises(UsageError, match="cannot name a namespace"):
+            Namespace("lake/gc", name, ".json")
+
+    def test_damaged_pins_are_found_before_the_boundary_moves(self, world: World) -> None:
+        world.append(3)
+        world.memory.put("lake/gc/manifest.pins/00000000000000000001.json", b"{", Create())
+        with pytest.raises(CorruptError):
+            world.collect()
+        assert not world.memory.exists(BOUNDARY)
+
     def test_an_unreadable_pin_deletes_nothing(self, world: World) -> None:
         world.append(3)
         world.clock.advance(MIN_AGE * 2)
@@ -522,6 +690,23 @@ class TestCollecting:
         with pytest.raises(CorruptError, match=r"manifest\.pins/00000000000000000001\.json"):
             Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
         assert world.ids() == [1, 2, 3]
+
+
+class LosesPuts(HookedStore):
+    """The n-th puts do not arrive, and may land later."""
+
+    def __init__(self, inner: ObjectStore, lost: tuple[int, ...]) -> None:
+        super().__init__(inner)
+        self._lost = lost
+        self._count = 0
+        self.flying: list[tuple[str, bytes, PutMode]] = []
+
+    def put(self, path: str, data: bytes, mode: PutMode, *, tags: Mapping[str, str] | None = None) -> str:
+        self._count += 1
+        if self._count in self._lost:
+            self.flying.append((path, data, mode))
+            raise StorageOutcomeUnknownError("memory://", path, "lost")
+        return super().put(path, data, mode, tags=tags)
 
 
 class TestPins:
@@ -654,7 +839,10 @@ class TestPins:
         Pins(world.other()).pin(entries[0], ttl=self.TTL, holder="query")
         world.clock.advance(MIN_AGE * 2)
         record = "lake/gc/manifest.pins/00000000000000000001.json"
-        world.store.before("get", record, lambda: world.memory.delete(record))
+        # It vanishes between the list and the read that follow the advance.
+        world.store.after(
+            "put", ".boundary", lambda: world.store.before("get", record, lambda: world.memory.delete(record))
+        )
         Collector(world.open(), Retention(MIN_AGE, timedelta(0))).collect()
         assert world.ids() == [1, 3]
 
@@ -675,6 +863,24 @@ class TestPins:
         with pytest.raises(PinLostError):
             Pins(world.open()).pin(entries[0], ttl=self.TTL, holder="second")
         assert world.ids() == [3]
+
+    @pytest.mark.hazard("S13")
+    def test_s13_puts_that_land_late_revive_no_pin(self, world: World) -> None:
+        """Asking and granting each lose an answer and are repeated; much later the first tries land after all."""
+        entries = world.append(3)
+        store = LosesPuts(world.memory, lost=(1, 3))
+        pins = Pins(world.open(store))
+        held = pins.pin(entries[0], ttl=self.TTL, holder="query")
+        pins.release(held)
+        world.collect()
+        assert world.ids() == [3]
+        assert pins.records() == ()
+        for path, data, mode in store.flying:
+            with suppress(PreconditionFailedError):
+                world.memory.put(path, data, mode)
+        assert [pin.granted for record in pins.records() for pin in record.pins] == [False]
+        with pytest.raises(PinLostError):
+            pins.pin(entries[0], ttl=self.TTL, holder="late")
 
     def test_many_holders_share_a_record(self, world: World) -> None:
         entries = world.append(3)
@@ -705,8 +911,9 @@ class TestPins:
 
     def test_bad_ttl(self, world: World) -> None:
         [entry] = world.append(1)
-        with pytest.raises(UsageError):
-            Pins(world.open()).pin(entry, ttl=timedelta(0), holder="query")
+        for ttl in (timedelta(0), timedelta(seconds=-1), timedelta.max):
+            with pytest.raises(UsageError):
+                Pins(world.open()).pin(entry, ttl=ttl, holder="query")
 
 
 class TestBadInput:
@@ -796,6 +1003,11 @@ class TestBadInput:
         last = Entry(2**64 - 1, world.append(1)[0].writer, None, b"")
         with pytest.raises(UsageError):
             world.open().write(b"x", after=last)
+        data = EnvelopeCodec().encode(Body(last.writer, None, b""))
+        world.memory.put(BOUNDARY, str(2**64 - 2).encode(), Create())
+        world.memory.put(NAMESPACE.path_of(last.id), data, Create())
+        sequencer = world.open()
+        assert sequencer.latest() == sequencer.latest()
 
     def test_reading_what_is_not_there(self, world: World) -> None:
         with pytest.raises(ObjectNotFoundError):

@@ -18,6 +18,7 @@ from headwater.sequence.decide import (
     deletable,
     is_active,
     may_grant,
+    newest_gap,
     next_step,
     wished_boundary,
 )
@@ -54,6 +55,14 @@ RETENTION = Retention(timedelta(seconds=10), timedelta(seconds=5))
         (Facts(LOST, ever_lost=True, occupant=OURS), Step.READ_BOUNDARY),
         (Facts(LOST, ever_lost=True, occupant=NOBODY), Step.CREATE_AGAIN),
         (Facts(REFUSED, ever_lost=True, occupant=NOBODY), Step.CREATE_AGAIN),
+        # Nobody is there, and we may not create.
+        (Facts(LOST, ever_lost=True, may_create=False, occupant=NOBODY), Step.READ_BOUNDARY),
+        (Facts(LOST, ever_lost=True, may_create=False, occupant=NOBODY, behind_boundary=False), Step.UNKNOWN),
+        (Facts(LOST, ever_lost=True, may_create=False, occupant=NOBODY, behind_boundary=True), Step.READ_SUCCESSOR),
+        (
+            Facts(LOST, ever_lost=True, may_create=False, occupant=NOBODY, behind_boundary=True, successor=US),
+            Step.COMMITTED,
+        ),
         (Facts(REFUSED, ever_lost=True, occupant=FOREIGN), Step.READ_BOUNDARY),
         (Facts(REFUSED, ever_lost=True, occupant=FOREIGN, behind_boundary=False), Step.CONFLICT),
         (Facts(REFUSED, ever_lost=True, occupant=FOREIGN, behind_boundary=True), Step.READ_SUCCESSOR),
@@ -71,6 +80,7 @@ facts_strategy = st.builds(
     Facts,
     put=st.sampled_from(PutAnswer),
     ever_lost=st.booleans(),
+    may_create=st.booleans(),
     occupant=st.none() | st.sampled_from(Occupant),
     behind_boundary=st.none() | st.booleans(),
     successor=st.none() | st.sampled_from(Successor),
@@ -99,7 +109,7 @@ def pin(name: str = "P", expires_in: float = 60, *, granted: bool = True) -> Pin
 
 
 def record(*pins: Pin) -> PinRecord:
-    return PinRecord(5, Ulid("W"), 1, pins)
+    return PinRecord(5, Ulid("W"), pins)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +127,24 @@ def record(*pins: Pin) -> PinRecord:
 )
 def test_wished_boundary(listing: list[Listed], wish: int | None) -> None:
     assert wished_boundary(listing, NOW, RETENTION) == wish
+
+
+@pytest.mark.parametrize(
+    ("numbers", "after", "gap"),
+    [
+        ([], 0, None),
+        ([], 7, None),
+        ([1, 2, 3], 0, None),
+        ([8, 9], 7, None),
+        ([2, 3], 0, 1),
+        ([1, 3], 0, 2),
+        ([1, 3, 4, 7], 0, 6),
+        ([9], 7, 8),
+    ],
+)
+@pytest.mark.hazard("S12")
+def test_newest_gap(numbers: list[int], after: int, gap: int | None) -> None:
+    assert newest_gap(numbers, after) == gap
 
 
 @pytest.mark.parametrize(

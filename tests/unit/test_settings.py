@@ -54,12 +54,30 @@ def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
         ('[storage]\nretry_attempts = "many"', r"storage\.retry_attempts is not valid"),
         ('[storage]\nretry_budget_seconds = "5 parsecs"', r"'5 parsecs' is not a duration"),
         ('[log]\nformat = "xml"', r"log\.format is not valid"),
+        ('[storage]\nrequest_timeout_seconds = "inf"', r"storage\.request_timeout_seconds is not valid"),
+        ("[storage]\nrequest_timeout_seconds = inf", r"storage\.request_timeout_seconds is not valid"),
+        ("[sequence]\nclock_skew_seconds = 1e12", r"sequence\.clock_skew_seconds is not valid"),
+        ('[storage.s3]\nendpoint = "nonsense"', r"storage\.s3\.endpoint is not valid: it is not a URL"),
+        ('[storage.s3]\nendpoint = "http://key:secret@host"', r"storage\.s3\.endpoint is not valid"),
+        ('[storage.s3]\naccess_key_id = "half"', r"access_key_id and secret_access_key go together"),
         ("database = ", "not valid TOML"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         load(settings_file(tmp_path, text), {})
+
+
+def test_seconds_may_be_plain_numbers_in_variables(tmp_path: Path) -> None:
+    environ = {"HEADWATER_STORAGE_RETRY_BUDGET_SECONDS": "60", "HEADWATER_STORAGE_REQUEST_TIMEOUT_SECONDS": "500ms"}
+    loaded = load(settings_file(tmp_path, ""), environ)
+    assert loaded.storage.retry_budget_seconds == 60
+    assert loaded.storage.request_timeout_seconds == 0.5
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(tmp_path, {})
 
 
 def test_an_unknown_variable_is_refused(tmp_path: Path) -> None:
@@ -77,7 +95,8 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_never_shown(tmp_path: Path) -> None:
-    loaded = load(settings_file(tmp_path, ""), {"HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": "hunter2"})
+    keys = {"HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": "hunter2", "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": "key"}
+    loaded = load(settings_file(tmp_path, ""), keys)
     assert "hunter2" not in repr(loaded)
     assert "hunter2" not in str(loaded)
     with pytest.raises(UsageError) as caught:

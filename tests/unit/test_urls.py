@@ -15,6 +15,7 @@ from headwater.storage.urls import StoreUrl, parse_url
     [
         ("/data/lake", StoreUrl("file", "/data/lake", "")),
         ("file:///data/lake", StoreUrl("file", "/data/lake", "")),
+        ("file:/data/lake", StoreUrl("file", "/data/lake", "")),
         ("file:///with%20space", StoreUrl("file", "/with space", "")),
         ("s3://bucket", StoreUrl("s3", "bucket", "")),
         ("s3://bucket/", StoreUrl("s3", "bucket", "")),
@@ -25,6 +26,12 @@ from headwater.storage.urls import StoreUrl, parse_url
 )
 def test_good(url: str, parsed: StoreUrl) -> None:
     assert parse_url(url) == parsed
+
+
+def test_a_secret_in_a_url_is_not_repeated() -> None:
+    with pytest.raises(InvalidUrlError) as caught:
+        parse_url("https://user:hunter2@host/x")
+    assert "hunter2" not in str(caught.value.as_json())
 
 
 def test_relative_paths_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +49,13 @@ def test_relative_paths_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("a\nb", "names no store"),
         ("s3://", "has no bucket"),
         ("s3:///key", "has no bucket"),
-        ("s3://key:secret@bucket/x", "has no bucket"),
-        ("file://host/x", "names no host"),
+        ("s3://key:secret@bucket/x", "carries no credentials"),
+        ("s3://AKIA:sec/ret@bucket", "has no bucket"),
+        ("s3:/bucket", "has no bucket"),
+        ("s3://[x/", "is not a URL"),
+        ("file://", "names a folder"),
+        ("file:///tmp/%00x", "names no store"),
+        ("file://host/x", "no host"),
         ("s3://bucket/x?y=1", "no query"),
     ],
 )

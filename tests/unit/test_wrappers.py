@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -211,6 +212,35 @@ class TestCaching:
         store.get("a")
         assert hooked.calls == [("get", "a")]
 
+    def test_what_was_read_while_it_changed_is_not_held(self, memory: MemoryStore) -> None:
+        memory.put("x", b"old", Create())
+        hooked = HookedStore(memory)
+        store = CachingStore(hooked, capacity_bytes=100)
+        hooked.before("put", "x", lambda: store.get("x"))
+        store.put("x", b"new", Overwrite())
+        assert store.get("x").data == b"new"
+        # A slow reader that began before the change and ends after it.
+        memory.put("y", b"old", Create())
+        hooked.after("get", "y", lambda: store.put("y", b"new", Overwrite()))
+        store.get("y")
+        assert store.get("y").data == b"new"
+
+    def test_threads_share_it(self, memory: MemoryStore) -> None:
+        store = CachingStore(memory, capacity_bytes=40)
+        for number in range(20):
+            memory.put(f"{number}", b"12345", Create())
+
+        def read(seed: int) -> None:
+            dice = seeded(seed)
+            for _ in range(2000):
+                assert store.get(f"{dice.randrange(0, 20)}").data == b"12345"
+                if dice.random() < 0.1:
+                    store.delete("none")
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(read, range(4)))
+        assert store._held_bytes == sum(len(each.data) for each in store._objects.values()) <= 40
+
     def test_its_own_changes_are_seen(self, memory: MemoryStore) -> None:
         store = CachingStore(memory, capacity_bytes=100)
         store.put("x", b"1", Overwrite())
@@ -232,6 +262,12 @@ class TestFaulty:
         with pytest.raises(StorageOutcomeUnknownError):
             self.faulty(memory, clock, after=1.0).put("x", b"1", Create())
         assert memory.exists("x")
+
+    def test_the_answer_to_a_refusal_is_lost_too(self, memory: MemoryStore, clock: ManualClock) -> None:
+        memory.put("x", b"1", Create())
+        with pytest.raises(StorageOutcomeUnknownError):
+            self.faulty(memory, clock, after=1.0).put("x", b"2", Create())
+        assert memory.get("x").data == b"1"
 
     def test_late(self, memory: MemoryStore, clock: ManualClock) -> None:
         store = self.faulty(memory, clock, late=1.0)

@@ -6,6 +6,8 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -17,7 +19,8 @@ from headwater.kernel.errors import HeadwaterError, RefusedError
 from headwater.kernel.logs import scrub
 from headwater.sequence.protocol import WRITING
 from headwater.storage.port import ObjectStore
-from headwater.storage.probe import RaceResult, probe, race
+from headwater.storage.probe import PREFIX, RaceResult, probe, race
+from headwater.storage.urls import parse_url
 
 _ROUNDS_A_STEP = 20
 
@@ -25,7 +28,7 @@ _ROUNDS_A_STEP = 20
 @click.command()
 @click.argument("url", required=False)
 @click.option("--rounds", default=200, show_default=True, type=click.IntRange(1), help="Rounds of the race.")
-@click.option("--writers", default=32, show_default=True, type=click.IntRange(2), help="Writers in each round.")
+@click.option("--writers", default=32, show_default=True, type=click.IntRange(2, 256), help="Writers in each round.")
 @json_option
 @click.pass_obj
 def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) -> None:
@@ -49,6 +52,7 @@ def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) 
         result = _race(app, store, rounds=rounds, writers=writers, quiet=as_json)
         checks.append(("race", result.clean, _verdict(result)))
         safe = not missing and result.clean
+        _tidy(url)
     if as_json:
         print_json({"checks": [{"name": name, "ok": ok, "detail": detail} for name, ok, detail in checks]})
     else:
@@ -99,6 +103,16 @@ def _race(app: App, store: ObjectStore, *, rounds: int, writers: int, quiet: boo
             total = total.plus(step)
             progress.update(task, completed=total.rounds)
     return total
+
+
+def _tidy(url: str) -> None:
+    """Remove the folders that the probes have made; what is not empty stays."""
+    parsed = parse_url(url)
+    if parsed.scheme == "file":
+        probes = Path(parsed.container) / PREFIX
+        for folder in (probes, probes.parent):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _verdict(result: RaceResult) -> str:

@@ -20,7 +20,8 @@ from headwater.cli.devservices import devservices
 from headwater.cli.doctor import doctor
 from headwater.cli.sequence import sequence
 from headwater.kernel import failpoints, logs, settings
-from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.kernel.logs import scrub, scrub_value
 
 
 @click.group(
@@ -57,20 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report(error, as_json="--json" in given)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        if "--json" in given:
+            report(UsageError(error.format_message()), as_json=True)
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except OSError as error:  # of the terminal, the pipe or the disk: everything else has an error of its own
+        sys.stderr.write(f"error: {scrub(str(error))}\n")
+        sys.exit(1)
 
 
 def report(error: HeadwaterError, *, as_json: bool) -> None:
     """Say what went wrong, and the way out, on standard error."""
     if as_json:
-        click.echo(json.dumps(error.as_json(), default=str), err=True)
+        click.echo(json.dumps(scrub_value(error.as_json())), err=True)
         return
-    click.echo(f"error: {logs.scrub(error.message)}", err=True)
+    click.echo(f"error: {scrub(error.message)}", err=True)
     if error.hint:
-        click.echo(f"  way out: {logs.scrub(error.hint)}", err=True)
+        click.echo(f"  way out: {scrub(error.hint)}", err=True)
 
 
 if __name__ == "__main__":

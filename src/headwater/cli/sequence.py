@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 
 import click
 
@@ -30,10 +31,14 @@ def sequence() -> None:
 def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> None:
     """Print ids, latest, boundary and pins of the namespace NAME under URL."""
     sequencer = app.open_sequencer(url, name, suffix=suffix, writable=False)
-    boundary = sequencer.boundary.read()
     listing = tuple(sequencer.listing())
+    boundary = sequencer.boundary.read()
     records = Pins(sequencer).records()
     latest = latest_id(listing)
+    if latest is None:
+        click.echo(f"note: there is no object of {name} under {sequencer.store.name}", err=True)
+    elif latest <= boundary:
+        click.echo("note: the boundary covers everything that is there: the newest object is missing", err=True)
     if as_json:
         print_json(
             {
@@ -72,7 +77,7 @@ def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> No
 @click.pass_obj
 def collect(app: App, url: str, name: str, min_age: str, dry_run: bool, suffix: str | None, as_json: bool) -> None:
     """Advance the boundary of the namespace NAME under URL, and delete behind it."""
-    skew = parse_duration(f"{app.settings.sequence.clock_skew_seconds}s")
+    skew = timedelta(seconds=app.settings.sequence.clock_skew_seconds)
     retention = Retention(parse_duration(min_age), skew)
     lake = app.lake_around(url)
     if lake is not None:

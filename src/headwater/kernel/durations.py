@@ -25,9 +25,10 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(delta: timedelta) -> str:
-    """The shortest spelling that says it exactly enough for a person."""
-    seconds = delta.total_seconds()
+    """The shortest spelling that says it exactly enough for a person; what lies in the future is no time at all."""
+    seconds = max(0.0, delta.total_seconds())
     for unit in ("d", "h", "m", "s"):
-        if seconds >= _SECONDS[unit]:
-            return f"{seconds / _SECONDS[unit]:.3g}{unit}"
-    return f"{seconds * 1000:.3g}ms"
+        amount = seconds / _SECONDS[unit]
+        if amount >= 1:
+            return f"{amount:.3g}{unit}" if amount < 100 else f"{amount:.0f}{unit}"
+    return f"{seconds * 1000:.0f}ms"

@@ -14,23 +14,43 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
 HIDDEN = "***"
 
-_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|authorization|access_?key|private_?key", re.I)
-_URL_PASSWORD = re.compile(r"([a-z][a-z0-9+.-]*://)([^/\s:@]*):([^/\s@]*)@", re.I)
-_ASSIGNED_SECRET = re.compile(
-    r"""((?:secret|password|passwd|token|credential|authorization|access_?key|private_?key|signature)[\w-]*
-        ["']?\s*[=:]\s*)(?:Bearer\s+)?("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""",
+_NAMES = (
+    r"secret|password|passphrase|passwd|pwd|token|credential|authorization|signature|"
+    r"(?:access|account|private|api)[_-]?key"
+)
+_SECRET_NAME = re.compile(_NAMES, re.I)
+# Whatever stands before the @: a user and a password, which may hold slashes and more of them, or a bare token.
+_URL_CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]*://)(?:[^\s/@:'\"]*:[^\s'\"]*|[^\s/@:'\"]+)@", re.I)
+# name = value, "name": "value", Name: Bearer value; not /etc/passwd: and the like.
+_ASSIGNED = re.compile(
+    rf"""((?<![\w/])[\w.-]*(?:{_NAMES})[\w-]*["']?\s*[=:]\s*|(?<=[?&])sig=)
+        (?:(?:Bearer|Basic)\s+)?("[^"]*"|'[^']*'|[^\s,;&)}}\]]+)""",
     re.I | re.X,
 )
+_ELEMENT = re.compile(r"(<[\w-]*(?:token|secret|signature|accesskey)[\w-]*>)[^<]*", re.I)
 
 
 def scrub(text: str) -> str:
-    """`text` without passwords in URLs and without values that are assigned to secret names."""
-    return _ASSIGNED_SECRET.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1\2:{HIDDEN}@", text))
+    """`text` without credentials in URLs, values of secret names, and XML elements that hold secrets."""
+    without_urls = _URL_CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
+    return _ELEMENT.sub(rf"\1{HIDDEN}", _ASSIGNED.sub(rf"\1{HIDDEN}", without_urls))
+
+
+def scrub_value(value: object, name: str = "") -> object:
+    """`value` as plain JSON, scrubbed all the way down; under a secret name nothing is shown."""
+    if name and _SECRET_NAME.search(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {str(key): scrub_value(each, str(key)) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [scrub_value(each) for each in value]
+    return value if isinstance(value, (int, float, bool, type(None))) else scrub(str(value))
 
 
 class Log:
@@ -58,7 +78,7 @@ class Log:
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     fields = getattr(record, "fields", {})
-    return {name: HIDDEN if _SECRET_NAME.search(name) else value for name, value in fields.items()}
+    return {name: scrub_value(value, name) for name, value in fields.items()}
 
 
 def _when(record: logging.LogRecord) -> str:
@@ -82,12 +102,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format and scrub."""
-        fields = {
-            name: value if isinstance(value, (int, float, bool, type(None))) else scrub(str(value))
-            for name, value in _fields(record).items()
-        }
         entry: dict[str, object] = {
-            **fields,
+            **_fields(record),
             "time": _when(record),
             "level": record.levelname.lower(),
             "logger": record.name,

@@ -57,11 +57,17 @@ class Patience:
 
     def __init__(self, retry: Retry) -> None:
         self._clock = retry.clock
-        self._deadline = retry.clock.monotonic() + retry.policy.budget_seconds
+        self._budget_seconds = retry.policy.budget_seconds
+        self._deadline: float | None = None
         self._delays = retry.policy.delays(retry.randomness)
 
     def wait(self) -> bool:
-        """Pause before another attempt; False, at once, when there is to be none."""
+        """Pause before another attempt; False, at once, when there is to be none.
+
+        The budget begins with the first pause: an attempt that took long to fail has not used it up.
+        """
+        if self._deadline is None:
+            self._deadline = self._clock.monotonic() + self._budget_seconds
         delay = next(self._delays, None)
         if delay is None or self._clock.monotonic() + delay > self._deadline:
             return False

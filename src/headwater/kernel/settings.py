@@ -7,17 +7,26 @@ exist is refused, with the nearest one that does. This is the only module that r
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from headwater.kernel.durations import parse_duration
 from headwater.kernel.errors import UsageError
-from headwater.kernel.logs import scrub
 
 FILE_NAME = "headwater.toml"
 PREFIX = "HEADWATER_"
@@ -25,14 +34,26 @@ PREFIX = "HEADWATER_"
 RESERVED = ("HEADWATER_CACHE", "HEADWATER_FAILPOINTS", "HEADWATER_HOME", "HEADWATER_SETTINGS")
 
 
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_HTTP_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?(/[^\s@]*)?")
+
+
 def _seconds(value: object) -> object:
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
     try:
-        return parse_duration(value).total_seconds() if isinstance(value, str) else value
+        return parse_duration(value).total_seconds()
     except UsageError as error:
         raise ValueError(str(error)) from error
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+def _http_url(value: str | None) -> str | None:
+    if value is not None and not _HTTP_URL.fullmatch(value):
+        raise ValueError("it is not a URL like http://host:port, without credentials")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
 """A duration setting: `"30s"` or a number of seconds."""
 
 
@@ -52,11 +73,19 @@ class LogSettings(_Section):
 class S3Settings(_Section):
     """Where S3 is. Without keys the usual AWS variables and instance roles are used."""
 
-    endpoint: str | None = Field(None, description="URL of an S3 server other than AWS.")
+    endpoint: Annotated[str | None, AfterValidator(_http_url)] = Field(
+        None, description="URL of an S3 server other than AWS."
+    )
     region: str = Field("us-east-1", description="Region that requests are signed for.")
     access_key_id: str | None = Field(None, description="Access key; goes with `secret_access_key`.")
     secret_access_key: SecretStr | None = Field(None, description="Secret key; never printed.")
     virtual_hosted: bool = Field(default=False, description="Put the bucket into the host name, as AWS does.")
+
+    @model_validator(mode="after")
+    def _both_keys_or_none(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key go together")
+        return self
 
 
 class StorageSettings(_Section):
@@ -122,13 +151,15 @@ def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     named = file or (Path(environ["HEADWATER_SETTINGS"]) if environ.get("HEADWATER_SETTINGS") else None)
     path = named or Path(FILE_NAME)
     values: dict[str, Any] = {}
-    if path.is_file():
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} is not valid TOML: {error}", path=str(path)) from error
-    elif named is not None:
-        raise UsageError(f"settings file {path} does not exist", path=str(path))
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if named is not None:
+            raise UsageError(f"settings file {path} does not exist", path=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}", path=str(path)) from error
+    except OSError as error:
+        raise UsageError(f"settings file {path} cannot be read: {error.strerror}", path=str(path)) from error
     _refuse_unknown_keys(values, Settings, str(path), ())
     for variable, keys in _overrides(environ):
         target = values
@@ -188,7 +219,7 @@ def _explained(error: ValidationError, path: Path) -> UsageError:
     keys = tuple(str(part) for part in first["loc"])
     dotted = ".".join(keys)
     return UsageError(
-        scrub(f"setting {dotted} is not valid: {first['msg']}"),
+        f"setting {dotted} is not valid: {first['msg'].removeprefix('Value error, ')}",
         hint=f"set it in {path} or by {variable_of(keys)}",
         setting=dotted,
     )

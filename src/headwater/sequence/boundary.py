@@ -6,10 +6,11 @@ store has just said that it is still the same.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.errors import HeadwaterError, UnavailableError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
 from headwater.kernel.metrics import Metric, MetricKind, Metrics
@@ -48,50 +49,40 @@ class Boundary:
         self._clock = clock
         self._metrics = metrics
         self._retry = retry
+        self._lock = threading.Lock()
         self._seen: _Seen | None = None
         self._was_read = False
         self._lost: BoundaryLostError | None = None
 
     def read(self) -> int:
         """The durable value now; 0 if there has never been one. Fatal when it vanished or went backwards."""
-        self.refuse_if_lost()
-        started = self._clock.monotonic()
-        before = self._seen
-        try:
-            after = self._fetch(before)
-        finally:
-            self._metrics.observe(CHECK_SECONDS, self._clock.monotonic() - started, namespace=self._namespace.name)
-        # The request began after `before` was seen, so whatever it found can only be newer.
-        if before is not None and after is None:
-            raise self._fatal("was seen and is gone")
-        if before is not None and after is not None and after.value < before.value:
-            raise self._fatal(f"went back from {before.value} to {after.value}")
-        self._seen = after
-        self._was_read = True
-        return after.value if after else 0
+        seen = self._look()
+        return seen.value if seen else 0
 
     def advance(self, wish: int) -> int:
         """Raise the durable value to at least `wish`, against any number of other collectors; returns the value."""
         data = encode_boundary(wish)
         patience = self._retry.patience()
+        last: int | None = None
         while True:
-            value = self.read()
+            seen = self._look()
+            value = seen.value if seen else 0
             if value >= wish:
                 return value
+            # Losing to another collector is progress. Losing to nobody, or hearing nothing, must have an end.
+            if value == last and not patience.wait():
+                raise self._stuck(wish)
+            last = value
             hit(Failpoint.ADVANCE_AFTER_READ)
             self._metrics.count(ADVANCE_ATTEMPTS, namespace=self._namespace.name)
             try:
-                self._store.put(self._path, data, Update(self._seen.etag) if self._seen else Create())
+                # The condition is what this very thread has just seen, whatever others see meanwhile.
+                self._store.put(self._path, data, Update(seen.etag) if seen else Create())
                 hit(Failpoint.ADVANCE_AFTER_PUT)
-            except PreconditionFailedError:
-                continue  # somebody else advanced it meanwhile: look how far
-            except StorageOutcomeUnknownError as error:
-                # Reading it again tells; but a store that answers nothing must not be asked for ever.
-                if not patience.wait():
-                    self._warn(wish, error)
-                    raise
+            except (PreconditionFailedError, StorageOutcomeUnknownError):
+                continue
             except HeadwaterError as error:
-                self._warn(wish, error)
+                _log.warning("boundary not advanced", namespace=self._namespace.name, wish=wish, error=str(error))
                 raise
 
     def refuse_if_lost(self) -> None:
@@ -104,6 +95,26 @@ class Boundary:
         self.refuse_if_lost()
         if not self._was_read:
             self.read()
+
+    def _look(self) -> _Seen | None:
+        self.refuse_if_lost()
+        started = self._clock.monotonic()
+        before = self._seen
+        try:
+            after = self._fetch(before)
+        finally:
+            self._metrics.observe(CHECK_SECONDS, self._clock.monotonic() - started, namespace=self._namespace.name)
+        # The request began after `before` was seen, so whatever it found can only be newer.
+        if before is not None and after is None:
+            raise self._fatal("was seen and is gone")
+        if before is not None and after is not None and after.value < before.value:
+            raise self._fatal(f"went back from {before.value} to {after.value}")
+        with self._lock:
+            # Another thread may have seen more meanwhile; what was seen is never forgotten.
+            if after is not None and (self._seen is None or after.value >= self._seen.value):
+                self._seen = after
+            self._was_read = True
+        return after
 
     def _fetch(self, seen: _Seen | None) -> _Seen | None:
         try:
@@ -120,5 +131,8 @@ class Boundary:
         _log.error("boundary lost", namespace=self._namespace.name, path=self._path, what=what)
         return self._lost
 
-    def _warn(self, wish: int, error: HeadwaterError) -> None:
-        _log.warning("boundary not advanced", namespace=self._namespace.name, wish=wish, error=str(error))
+    def _stuck(self, wish: int) -> HeadwaterError:
+        _log.warning("boundary not advanced", namespace=self._namespace.name, wish=wish, error="no progress")
+        return UnavailableError(
+            f"{self._path} could not be raised to {wish}: the store neither takes nor refuses it", path=self._path
+        )

@@ -139,7 +139,7 @@ def encode_pin_record(record: PinRecord) -> bytes:
         "format": _PIN_FORMAT,
         "id": record.id,
         "writer": record.writer,
-        "revision": record.revision,
+        "attempt": record.attempt,
         "pins": pins,
     }
     return json.dumps({**values, "sha256": _seal(values)}).encode()
@@ -156,7 +156,7 @@ def decode_pin_record(data: bytes, path: str) -> PinRecord:
             Pin(parse_ulid(each["pin"]), str(each["holder"]), each["granted"] is True, _utc(each["expires_at"]))
             for each in values["pins"]
         )
-        record = PinRecord(int(values["id"]), parse_ulid(values["writer"]), int(values["revision"]), pins)
+        record = PinRecord(int(values["id"]), parse_ulid(values["writer"]), pins, attempt=parse_ulid(values["attempt"]))
     except (ValueError, KeyError, TypeError, AttributeError, UsageError):
         sound = False
     if not sound:

@@ -12,16 +12,17 @@ collectors may run at once: the boundary only rises, and each deletes only behin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from headwater.kernel.errors import CorruptError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
 from headwater.sequence.decide import deletable, latest_id, wished_boundary
 from headwater.sequence.model import Collection, Listed, Retention
 from headwater.sequence.pins import Pins
 from headwater.sequence.protocol import Sequencer
+from headwater.storage.errors import ObjectNotFoundError
 
 _log = Log("sequence")
 
@@ -90,12 +91,11 @@ class Collector:
         now = self._sequencer.clock.now()
         boundary = self._sequencer.boundary.read()
         listing = tuple(self._sequencer.listing())
+        # Damage must be found out while nothing is changed: in what is there, in the latest object, in the pins.
+        self._sequencer.refuse_damage([each.id for each in listing if each.id > boundary], boundary)
         latest = latest_id(listing)
-        if boundary and (latest is None or latest <= boundary):
-            raise CorruptError(
-                f"{self._sequencer.store.name}: the boundary {boundary} of {self._sequencer.namespace.folder} "
-                f"covers everything that is there",
-                hint="nothing is deleted; its newest object is missing",
-                path=self._sequencer.namespace.folder,
-            )
+        if latest is not None:
+            with suppress(ObjectNotFoundError):  # another collector was faster: there is a newer one
+                self._sequencer.read(latest)
+        self._pins.records()
         return _Survey(now, boundary, listing)

@@ -53,6 +53,7 @@ class Facts:
 
     put: PutAnswer
     ever_lost: bool = False
+    may_create: bool = True
     occupant: Occupant | None = None
     behind_boundary: bool | None = None
     successor: Successor | None = None
@@ -68,6 +69,8 @@ def next_step(facts: Facts) -> Step:
     - An answer was lost and the id is free: create the same object again, never a new one (hazard S3).
     - An answer was lost and the id is somebody else's: ahead of the boundary the id was never collected, so
       ours was never there. Behind it ours may have come and gone: again only the next object can tell.
+    - Nobody is there and we may not create (any more): behind the boundary the next object may tell; ahead of it
+      our put may still land.
     """
     if facts.put is PutAnswer.CREATED or facts.occupant is Occupant.OURS:
         if facts.behind_boundary is None:
@@ -77,11 +80,13 @@ def next_step(facts: Facts) -> Step:
         return Step.READ_OCCUPANT
     if facts.put is PutAnswer.REFUSED and not facts.ever_lost:
         return Step.CONFLICT
-    if facts.occupant is Occupant.NOBODY:
+    if facts.occupant is Occupant.NOBODY and facts.may_create:
         return Step.CREATE_AGAIN
     if facts.behind_boundary is None:
         return Step.READ_BOUNDARY
-    return _by_successor(facts) if facts.behind_boundary else Step.CONFLICT
+    if facts.behind_boundary:
+        return _by_successor(facts)
+    return Step.CONFLICT if facts.occupant is Occupant.FOREIGN else Step.UNKNOWN
 
 
 def _by_successor(facts: Facts) -> Step:
@@ -122,6 +127,20 @@ def deletable(
 def latest_id(listing: Iterable[Listed]) -> int | None:
     """The largest id."""
     return max((each.id for each in listing), default=None)
+
+
+def newest_gap(numbers: Iterable[int], start_after: int) -> int | None:
+    """The largest id that is missing in an ascending list of ids that should go on right behind `start_after`.
+
+    Ahead of the boundary history is contiguous, so a gap there is damage, not age.
+    """
+    gap = None
+    expected = start_after + 1
+    for number in numbers:
+        if number != expected:
+            gap = number - 1
+        expected = number + 1
+    return gap
 
 
 def is_active(record: PinRecord, now: datetime, retention: Retention) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError, UsageError
@@ -15,7 +15,8 @@ LAST_ID = 2**64 - 1
 ID_DIGITS = 20
 GC_FOLDER = "gc"
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_RESERVED = (GC_FOLDER, "_headwater")
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 
 
@@ -34,10 +35,10 @@ class Namespace:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", check_prefix(self.root))
-        if not _NAME.fullmatch(self.name) or ".." in self.name or self.name == GC_FOLDER:
+        if not _NAME.fullmatch(self.name) or self.name in _RESERVED or self.name.endswith((".pins", ".boundary")):
             raise UsageError(
                 f"{self.name!r} cannot name a namespace",
-                hint=f"letters, digits, '_', '-' and single dots, and not {GC_FOLDER!r}",
+                hint="letters, digits, '_', '-' and single dots within; names of our own bookkeeping are reserved",
                 namespace=self.name,
             )
         if not _SUFFIX.fullmatch(self.suffix):
@@ -99,23 +100,22 @@ class PinRecord:
     """All pins of one object, in one object of their own, so that they are read and changed as one (hazard S9).
 
     It names the object by id and writer, because a stalled writer may come to sit at an id whose object was
-    collected (S4). `revision` grows with each change, so no two states of a record have the same bytes.
+    collected (S4). `attempt` names the put that wrote it, so no two puts have the same bytes (S13).
     """
 
     id: int
     writer: Ulid
-    revision: int
     pins: tuple[Pin, ...]
+    attempt: Ulid | None = field(default=None, compare=False)
 
     def with_pin(self, pin: Pin) -> PinRecord:
         """The record with this pin added, or replaced by its newer state."""
         others = tuple(each for each in self.pins if each.pin != pin.pin)
-        return replace(self, revision=self.revision + 1, pins=(*others, pin))
+        return replace(self, pins=(*others, pin))
 
     def without(self, pin: Ulid) -> PinRecord:
         """The record without this pin."""
-        kept = tuple(each for each in self.pins if each.pin != pin)
-        return replace(self, revision=self.revision + 1, pins=kept)
+        return replace(self, pins=tuple(each for each in self.pins if each.pin != pin))
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,15 @@ class SequenceConflictError(ConflictError):
 class SequenceOutcomeUnknownError(OutcomeUnknownError):
     """Whether our object is in the history cannot be told from what is left of it."""
 
-    def __init__(self, path: str, writer: Ulid, reason: str) -> None:
+    def __init__(self, path: str, number: int, writer: Ulid, reason: str) -> None:
         super().__init__(
             f"whether {path} was committed is not known: {reason}",
             operation=writer,
             hint=f"look for writer {writer} in the history before doing the work again",
             path=path,
+            id=number,
         )
+        self.id = number
 
 
 class BoundaryLostError(CorruptError):

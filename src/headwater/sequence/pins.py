@@ -28,6 +28,8 @@ from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
 from headwater.storage.port import Create, ObjectMeta, Update
 
+LONGEST_TTL = timedelta(days=366)
+
 
 class Pins:
     """The pins of one namespace."""
@@ -77,8 +79,8 @@ class Pins:
                 self._store.delete(pin_record_path(self._namespace, record.id))
 
     def _pin(self, number: int, writer: Ulid, ttl: timedelta, holder: str) -> HeldPin:
-        if ttl <= timedelta(0):
-            raise UsageError("a pin needs a positive time to live")
+        if not timedelta(0) < ttl <= LONGEST_TTL:
+            raise UsageError(f"a pin lives longer than nothing and at most {LONGEST_TTL.days} days, not {ttl}")
         asked = Pin(
             new_ulid(self._clock, self._sequencer.randomness), holder, granted=False, expires_at=self._clock.now() + ttl
         )
@@ -99,7 +101,7 @@ class Pins:
     def _add(self, held: HeldPin) -> PinRecord:
         def add(record: PinRecord | None) -> PinRecord:
             if record is None:
-                return PinRecord(held.id, held.writer, 1, (held.pin,))
+                return PinRecord(held.id, held.writer, (held.pin,))
             if record.writer != held.writer:
                 raise self._lost(held, "is another writer's")
             return record if _has(record, held) else record.with_pin(held.pin)
@@ -125,12 +127,13 @@ class Pins:
             wanted = change(record)
             if wanted is None or wanted == record:
                 return record
+            # A put whose answer was lost may land later. It must find nothing that looks like what it was made for.
+            attempt = replace(wanted, attempt=new_ulid(self._clock, self._sequencer.randomness))
             try:
-                self._store.put(path, encode_pin_record(wanted), Update(etag) if etag else Create())
-            except PreconditionFailedError:
-                continue  # somebody else changed it meanwhile, so somebody gets on
-            except StorageOutcomeUnknownError:
-                if not patience.wait():
+                self._store.put(path, encode_pin_record(attempt), Update(etag) if etag else Create())
+            except (PreconditionFailedError, StorageOutcomeUnknownError):
+                # Losing to somebody else is progress. Losing to nobody, or hearing nothing, must have an end.
+                if self._read(number)[1] == etag and not patience.wait():
                     raise
             else:
                 return wanted

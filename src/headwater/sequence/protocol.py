@@ -26,7 +26,7 @@ looks for the latest first adds one probe and one more boundary read. None depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from headwater.kernel.clock import Clock
@@ -39,10 +39,10 @@ from headwater.kernel.randomness import Randomness
 from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.sequence.boundary import Boundary
 from headwater.sequence.codec import Body, BodyCodec, EnvelopeCodec, id_of
-from headwater.sequence.decide import Facts, Occupant, PutAnswer, Step, Successor, next_step
+from headwater.sequence.decide import Facts, Occupant, PutAnswer, Step, Successor, newest_gap, next_step
 from headwater.sequence.model import (
     FIRST_ID,
-    BoundaryLostError,
+    LAST_ID,
     Entry,
     Listed,
     Namespace,
@@ -62,7 +62,7 @@ STALE_WRITES = Metric(
 READING = frozenset({Capability.CONDITIONAL_GET})
 WRITING = READING | {Capability.CREATE, Capability.UPDATE}
 
-# How many successors of the hint are probed before the namespace is listed.
+# How many successors of the hint are read one by one before the search leaps.
 _PROBES = 3
 # How often a search for the latest starts again because a collector overtook it.
 _ROUNDS = 10
@@ -110,12 +110,7 @@ class Sequencer:
             self._hint = None
             if found is None and hint is None and boundary == 0:
                 return None
-        raise CorruptError(
-            f"{self.store.name}: the boundary of {self.namespace.folder} covers everything that is there",
-            hint=f"its newest object is missing; `headwater sequence show` lists what is left "
-            f"(boundary {self.boundary.read()})",
-            path=self.namespace.folder,
-        )
+        raise self._damaged("the boundary covers everything that is there")
 
     def read(self, number: int) -> Entry:
         """The entry at this id. One at or behind the boundary is only to be trusted while a pin holds it."""
@@ -144,7 +139,7 @@ class Sequencer:
             case Step.CONFLICT:
                 raise SequenceConflictError(path, entry.writer)
             case _:
-                raise SequenceOutcomeUnknownError(path, entry.writer, "what could prove it is gone, or never answered")
+                raise SequenceOutcomeUnknownError(path, number, entry.writer, "what could prove it is gone, or silent")
 
     def update(self, change: Callable[[Entry | None], bytes]) -> Entry:
         """Read the latest, let `change` make the next payload from it, write; again while others win."""
@@ -159,7 +154,7 @@ class Sequencer:
 
     def outcome(self, number: int, writer: Ulid) -> bool | None:
         """Whether the write with this identity committed, as far as can be told now; changes nothing."""
-        facts = Facts(PutAnswer.LOST, ever_lost=True)
+        facts = Facts(PutAnswer.LOST, ever_lost=True, may_create=False)
         entry = Entry(number, writer, None, b"")
         while True:
             step = next_step(facts)
@@ -181,25 +176,62 @@ class Sequencer:
             if number is not None:
                 yield Listed(number, meta.path, meta.last_modified)
 
+    def refuse_damage(self, numbers: Sequence[int], boundary: int) -> None:
+        """Raise when these ids, listed after `boundary` was read, cannot be the live history behind it."""
+        if boundary and not numbers:
+            raise self._damaged(f"the boundary, {boundary}, covers everything that is there")
+        gap = newest_gap(numbers, boundary)
+        if gap is not None and self._is_missing(gap):
+            raise self._damaged(f"{self.namespace.path_of(gap)} is missing")
+
     def _probe(self, hint: Entry) -> Entry | None:
-        """Follow the hint's successors; when there are many, list what lies behind them."""
+        """Follow the hint's successors one by one; when there are many, in leaps, because none can be missing."""
         found = hint
         for _ in range(_PROBES):
+            if found.id == LAST_ID:
+                return found
             try:
                 found = self.read(found.id + 1)
             except ObjectNotFoundError:
                 return found
-        return self._list_latest(start_after=found.id) or found
+        return self._leap(found)
 
-    def _list_latest(self, *, start_after: int | None = None) -> Entry | None:
-        after = self.boundary.read() if start_after is None else start_after
-        last = None
-        for listed in self.listing(start_after=after):
-            last = listed
+    def _leap(self, start: Entry) -> Entry | None:
+        """Double the stride while there is an object, then halve it: the last one there is, in few requests."""
+        last, stride = start.id, 1
+        while self._is_there(last + stride):
+            last, stride = last + stride, stride * 2
+        while stride > 1:
+            stride //= 2
+            if self._is_there(last + stride):
+                last += stride
+        return start if last == start.id else self._read_if_there(last)
+
+    def _is_there(self, number: int) -> bool:
+        return number <= LAST_ID and self.store.exists(self.namespace.path_of(number))
+
+    def _is_missing(self, number: int) -> bool:
+        """A list may pass over an object that is made meanwhile; so look again before calling it damage."""
+        return not self._is_there(number) and number > self.boundary.read()
+
+    def _list_latest(self) -> Entry | None:
+        boundary = self.boundary.read()
+        numbers = [listed.id for listed in self.listing(start_after=boundary)]
+        self.refuse_damage(numbers, boundary)
+        return self._read_if_there(numbers[-1]) if numbers else None
+
+    def _read_if_there(self, number: int) -> Entry | None:
         try:
-            return self.read(last.id) if last else None
+            return self.read(number)
         except ObjectNotFoundError:
             return None  # collected since; the caller's look at the boundary sees that
+
+    def _damaged(self, what: str) -> CorruptError:
+        return CorruptError(
+            f"{self.store.name}: the history of {self.namespace.folder} is damaged: {what}",
+            hint="objects or the boundary were removed by hand; `headwater sequence show` lists what is left",
+            path=self.namespace.folder,
+        )
 
     def _create(self, path: str, data: bytes) -> PutAnswer:
         try:
@@ -222,21 +254,19 @@ class Sequencer:
                 match step:
                     case Step.READ_OCCUPANT | Step.READ_BOUNDARY | Step.READ_SUCCESSOR:
                         facts = self._learn(facts, step, entry)
-                        if step is Step.READ_BOUNDARY and facts.behind_boundary:
-                            self._tell_stale(entry)
-                    case Step.CREATE_AGAIN:
-                        if not patience.wait():
-                            return Step.UNKNOWN
+                    case Step.CREATE_AGAIN if patience.wait():
                         answer = create()
                         facts = Facts(answer, ever_lost=True)
+                    case Step.CREATE_AGAIN:
+                        facts = replace(facts, may_create=False)
                     case Step.COMMITTED | Step.CONFLICT | Step.UNKNOWN:
+                        if facts.behind_boundary and step is not Step.COMMITTED:
+                            self._tell_stale(entry)
                         return step
-        except BoundaryLostError:
-            raise
         except HeadwaterError as error:
             if facts.put is PutAnswer.REFUSED and not facts.ever_lost:
                 raise
-            raise SequenceOutcomeUnknownError(path, entry.writer, str(error)) from error
+            raise SequenceOutcomeUnknownError(path, entry.id, entry.writer, str(error)) from error
 
     def _learn(self, facts: Facts, step: Step, entry: Entry) -> Facts:
         match step:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -125,7 +126,12 @@ class CloudStore:
     def head(self, path: str) -> ObjectMeta:
         """What the store says about the object."""
         check_path(path)
-        return self._read(path, lambda: _meta(path, obstore.head(self._store, path)))
+
+        def read() -> ObjectMeta:
+            meta = obstore.head(self._store, path)
+            return _meta(path, meta, self._version(meta["version"]))
+
+        return self._read(path, read)
 
     def exists(self, path: str) -> bool:
         """Whether it is there."""
@@ -177,7 +183,9 @@ class CloudStore:
             if page is None:
                 return
             for meta in page:
-                yield _meta(meta["path"], meta)
+                # A marker for the folder itself comes back under the prefix's own name; it lies not within it.
+                if not checked or meta["path"].startswith(f"{checked}/"):
+                    yield _meta(meta["path"], meta, self._version(meta["version"]))
 
     def copy(self, source: str, target: str) -> None:
         """Copy within the bucket, without moving the bytes through here."""
@@ -189,10 +197,11 @@ class CloudStore:
             raise ObjectNotFoundError(self.name, source) from None
 
     def _delete(self, paths: Sequence[str]) -> None:
-        try:
-            obstore.delete(self._store, paths)
-        except FileNotFoundError:
-            return  # some stores say so; for us it is a success
+        """S3 takes many at once, and does not mind what is not there. Google says so, for each."""
+        batches = [[path] for path in paths] if isinstance(self._store, GCSStore) else [list(paths)]
+        for batch in batches:
+            with suppress(FileNotFoundError):
+                obstore.delete(self._store, batch)
 
     def _delete_batch(self, prefix: str, paths: Sequence[str]) -> int:
         self._change(prefix, Overwrite(), lambda: self._delete(paths))
@@ -209,8 +218,8 @@ class CloudStore:
     def _read(self, path: str, action: Callable[[], T]) -> T:
         try:
             return action()
-        except FileNotFoundError:
-            raise ObjectNotFoundError(self.name, path) from None
+        except FileNotFoundError as error:
+            raise self._absent(path, error) from None
         except BaseError as error:
             raise self._explained(path, error, changing=False) from None
 
@@ -222,12 +231,19 @@ class CloudStore:
                 raise TransientError(self.name, path, "a concurrent conditional write is under way") from None
             expected = f"at etag {mode.etag}" if isinstance(mode, Update) else "absent"
             raise PreconditionFailedError(self.name, path, expected) from None
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if isinstance(mode, Update):
                 raise PreconditionFailedError(self.name, path, f"at etag {mode.etag}") from None
-            raise ObjectNotFoundError(self.name, path) from None
+            raise self._absent(path, error) from None
         except BaseError as error:
             raise self._explained(path, error, changing=True) from None
+
+    def _absent(self, path: str, error: FileNotFoundError) -> StorageError:
+        if "NoSuchBucket" in str(error):
+            return StorageError(
+                f"{self.name}: there is no such bucket", hint="make it, or mend the URL", store=self.name
+            )
+        return ObjectNotFoundError(self.name, path)
 
     def _explained(self, path: str, error: BaseError, *, changing: bool) -> Exception:
         """The error of ours that says what may be concluded from obstore's."""

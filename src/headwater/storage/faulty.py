@@ -1,7 +1,7 @@
 """A store that fails on purpose, by a seed: what a network and a tired server do to a client.
 
 before    the request never arrived: nothing happened, and the caller is told to try again
-after     it happened, and the answer was lost
+after     it happened, or was refused, and the answer was lost
 late      the answer was lost, and the change happens at some later moment, or never
 delay     it takes a while
 partial   a list breaks off in the middle
@@ -100,8 +100,13 @@ class FaultyStore(StoreWrapper):
         if self._happens(self._faults.late):
             self._in_flight.append(action)
             raise StorageOutcomeUnknownError(self.name, path, "injected: no answer yet")
-        result = action()
-        if self._happens(self._faults.after):
+        loses_answer = self._happens(self._faults.after)
+        try:
+            result = action()
+        except HeadwaterError:
+            if not loses_answer:
+                raise
+        if loses_answer:
             raise StorageOutcomeUnknownError(self.name, path, "injected: the answer was lost")
         return result
 

@@ -9,6 +9,8 @@ delete, and after taking it the holder makes sure that the folder it locked is s
 Creates need no lock, because `link` is atomic and nothing is ever created by rename where nothing was,
 except by an overwrite, whose rename and a link at the same name have an order all the same.
 
+Only regular files are objects. Symbolic links within the store are not followed by lists and deletes of prefixes.
+
 An etag is the SHA-256 of the content, so two writes within one tick of the clock never look alike.
 
 A crash leaves at most a temporary file, which nobody can list or address.
@@ -25,8 +27,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from headwater.kernel.clock import Clock
+from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.randomness import Randomness
 from headwater.storage.errors import (
@@ -35,6 +39,7 @@ from headwater.storage.errors import (
     ObjectNotFoundError,
     PreconditionFailedError,
     StorageError,
+    StorageOutcomeUnknownError,
     TransientError,
 )
 from headwater.storage.paths import RESERVED_PREFIX, check_path, check_prefix
@@ -60,8 +65,10 @@ class FileStore:
 
     def check_file_system(self) -> None:
         """Refuse a file system without hard links or folder locks, before anything is written to it."""
-        folder = next(each for each in (self.root, *self.root.parents) if each.is_dir())
         with self._translated(""):
+            folder = self.root
+            if not folder.exists():
+                return  # whoever makes it will find out; a mistyped path must not be written to
             temporary = self._write_temporary(folder, b"")
             linked = temporary.with_suffix(".link")
             try:
@@ -82,7 +89,7 @@ class FileStore:
         """The object, or a range of it."""
         if span is not None:
             check_span(span, path)
-        with self._translated(path), open(self._file(path), "rb") as file:
+        with self._translated(path), self._open(path) as file:
             status = os.fstat(file.fileno())
             if span is not None:
                 if span[0] >= status.st_size:
@@ -118,7 +125,7 @@ class FileStore:
         if tags:
             raise MissingCapabilityError(f"{self.name} has no object-tags", store=self.name, path=path)
         target = self._file(path)
-        with self._translated(path):
+        with self._translated(path, writing=True):
             if isinstance(mode, Create):
                 self._create(path, target, data)
             else:
@@ -134,7 +141,7 @@ class FileStore:
                     if if_match is not None:
                         self._compare(path, target, if_match)
                     target.unlink()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 if if_match is not None:
                     raise PreconditionFailedError(self.name, path, f"at etag {if_match}") from None
 
@@ -160,19 +167,28 @@ class FileStore:
     def _file(self, path: str) -> Path:
         return self.root / check_path(path)
 
+    def _open(self, path: str) -> BinaryIO:
+        """The object's file. Whatever else may lie there (a folder, a pipe that would block) is not an object."""
+        file = open(self._file(path), "rb", opener=_without_blocking)  # noqa: SIM115 (the caller closes it)
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise ObjectNotFoundError(self.name, path)
+        return file
+
     def _create(self, path: str, target: Path, data: bytes) -> None:
         temporary = self._write_temporary(target.parent, data)
         try:
             hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
+            _clear_empty_folders(target)
             os.link(temporary, target)
         except FileExistsError:
-            if target.is_dir():
-                raise StorageError(f"{self.name}: {path} is a folder of other objects", path=path) from None
-            raise PreconditionFailedError(self.name, path, "absent") from None
+            raise self._taken(path, target) from None
         finally:
-            temporary.unlink()
-        hit(Failpoint.FILE_PUT_LINKED)
-        self._sync_folder(target.parent)
+            with suppress(OSError):
+                temporary.unlink()
+        with self._done(path):
+            hit(Failpoint.FILE_PUT_LINKED)
+            self._sync_folder(target.parent)
 
     def _replace(self, path: str, target: Path, data: bytes, mode: Update | Overwrite) -> None:
         if isinstance(mode, Update) and not target.parent.is_dir():
@@ -183,17 +199,33 @@ class FileStore:
                 if isinstance(mode, Update):
                     self._compare(path, target, mode.etag)
                 hit(Failpoint.FILE_UPDATE_LOCKED)
+                _clear_empty_folders(target)
                 temporary.rename(target)
-                hit(Failpoint.FILE_UPDATE_RENAMED)
-                self._sync_folder(target.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+                with self._done(path):
+                    hit(Failpoint.FILE_UPDATE_RENAMED)
+                    self._sync_folder(target.parent)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+    @contextmanager
+    def _done(self, path: str) -> Iterator[None]:
+        """Others see the object now. Whatever goes wrong from here on, nobody may conclude that it is not there."""
+        try:
+            yield
+        except Exception as error:
+            raise StorageOutcomeUnknownError(self.name, path, f"it may not be durable: {error}") from error
+
+    def _taken(self, path: str, target: Path) -> HeadwaterError:
+        if target.is_file() and not target.is_symlink():
+            return PreconditionFailedError(self.name, path, "absent")
+        what = "a folder of other objects" if target.is_dir() else "something that is not a file"
+        return StorageError(f"{self.name}: {path} is {what}", store=self.name, path=path)
 
     def _compare(self, path: str, target: Path, etag: str) -> None:
         try:
             present = _etag(target.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             present = None
         if present != etag:
             raise PreconditionFailedError(self.name, path, f"at etag {etag}")
@@ -263,19 +295,35 @@ class FileStore:
             os.close(descriptor)
 
     @contextmanager
-    def _translated(self, path: str) -> Iterator[None]:
+    def _translated(self, path: str, *, writing: bool = False) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, IsADirectoryError):
-            raise ObjectNotFoundError(self.name, path) from None
         except PermissionError as error:
             raise ForbiddenError(self.name, path, error.strerror or "") from error
-        except NotADirectoryError as error:
-            raise StorageError(f"{self.name}: a part of {path} is an object, not a folder", path=path) from error
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            if not writing:
+                raise ObjectNotFoundError(self.name, path) from None
+            raise StorageError(
+                f"{self.name}: {path} cannot be written: an object or a folder is in its way",
+                store=self.name,
+                path=path,
+            ) from error
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):
                 raise TransientError(self.name, path, error.strerror or "") from error
             raise StorageError(f"{self.name}: {path}: {error.strerror}", store=self.name, path=path) from error
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _clear_empty_folders(folder: Path) -> None:
+    """Remove the folders that objects which are gone have left at this path; what is not empty stays."""
+    if folder.is_dir() and not folder.is_symlink():
+        with suppress(OSError):
+            for parent, _, _ in os.walk(folder, topdown=False):
+                Path(parent).rmdir()
 
 
 def _etag(data: bytes) -> str:
@@ -283,12 +331,21 @@ def _etag(data: bytes) -> str:
 
 
 def _meta(path: str, status: os.stat_result, etag: str | None = None) -> ObjectMeta:
-    return ObjectMeta(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC), etag)
+    try:
+        modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    except (ValueError, OverflowError):
+        raise StorageError(f"{path} has a modification time that is no date", path=path) from None
+    return ObjectMeta(path, status.st_size, modified, etag)
 
 
 def _walk(folder: Path, prefix: str, start_after: str | None) -> Iterator[ObjectMeta]:
     try:
-        entries = [(entry.name + ("/" if entry.is_dir() else ""), entry) for entry in os.scandir(folder)]
+        # Links are not followed: they could lead out of the store, or in circles.
+        entries = [
+            (entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""), entry)
+            for entry in os.scandir(folder)
+            if not entry.is_symlink()
+        ]
     except (FileNotFoundError, NotADirectoryError):
         return
     for name, entry in sorted(entries, key=lambda pair: pair[0]):
@@ -298,6 +355,6 @@ def _walk(folder: Path, prefix: str, start_after: str | None) -> Iterator[Object
         if name.endswith("/"):
             if start_after is None or key > start_after or start_after.startswith(key):
                 yield from _walk(folder / entry.name, key, start_after)
-        elif start_after is None or key > start_after:
+        elif (start_after is None or key > start_after) and entry.is_file():
             with suppress(FileNotFoundError):
                 yield _meta(key, entry.stat())

@@ -16,7 +16,6 @@ from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import Randomness
 from headwater.storage.errors import (
-    ForbiddenError,
     MissingCapabilityError,
     PreconditionFailedError,
     StorageError,
@@ -26,6 +25,8 @@ from headwater.storage.errors import (
 from headwater.storage.port import Capability, Create, ObjectStore, Update
 
 PREFIX = "_headwater/probe"
+_TRIES = 20
+_START_SECONDS = 60.0
 
 
 def probe(store: ObjectStore, clock: Clock, randomness: Randomness) -> frozenset[Capability]:
@@ -35,7 +36,7 @@ def probe(store: ObjectStore, clock: Clock, randomness: Randomness) -> frozenset
         try:
             first = store.put(path, b"one", Create())
         except (StorageError, MissingCapabilityError) as error:
-            if isinstance(error, ForbiddenError):
+            if not _cannot(error):
                 raise
             return frozenset(shown - {Capability.CREATE, Capability.UPDATE, Capability.CONDITIONAL_GET})
         if Capability.CONDITIONAL_GET in shown and store.get_if_changed(path, first) is not None:
@@ -94,7 +95,7 @@ def race(
                 payloads = [f"{number:08d}".encode() * (payload_bytes // 8) for number in range(writers)]
 
                 def attempt(payload: bytes, path: str = path, start: threading.Barrier = start) -> bool | None:
-                    start.wait()
+                    start.wait(_START_SECONDS)
                     return _creates(store, path, payload)
 
                 answers = list(pool.map(attempt, payloads))
@@ -107,8 +108,8 @@ def race(
 
 
 def _creates(store: ObjectStore, path: str, payload: bytes) -> bool | None:
-    """Whether the create won; None when its answer was lost."""
-    while True:
+    """Whether the create won; None when its answer was lost, or it never got through."""
+    for _ in range(_TRIES):
         try:
             store.put(path, payload, Create())
         except PreconditionFailedError:
@@ -118,17 +119,25 @@ def _creates(store: ObjectStore, path: str, payload: bytes) -> bool | None:
         except TransientError:
             continue
         return True
+    return None
 
 
 def _accepts(put: Callable[[], str]) -> bool:
     """Whether the store did it. That it does not know such puts at all is a no; that it is down is an error."""
     try:
         put()
-    except (PreconditionFailedError, StorageError, MissingCapabilityError) as error:
-        if isinstance(error, ForbiddenError):
+    except PreconditionFailedError:
+        return False
+    except (StorageError, MissingCapabilityError) as error:
+        if not _cannot(error):
             raise
         return False
     return True
+
+
+def _cannot(error: HeadwaterError) -> bool:
+    """Whether this means that the store does not know such a put; that it is ill, or missing, means something else."""
+    return isinstance(error, MissingCapabilityError) or error.fields.get("status") in (400, 405, 501)
 
 
 @contextmanager

@@ -72,6 +72,7 @@ class RetryingStore(StoreWrapper):
                 for meta in self._inner.list(prefix, start_after=last):
                     last = meta.path
                     yield meta
+                    patience = self._retry.patience()  # it gets on
             except TransientError:
                 if not patience.wait():
                     raise
