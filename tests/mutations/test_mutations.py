@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -23,6 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = sorted(Path(__file__).parent.glob("*.toml"))
 WORKERS = 2
+TIMES = count(1_600_000_000)
 KEYS = {"rule", "file", "old", "new", "test"}
 
 pytestmark = pytest.mark.slow
@@ -45,8 +47,8 @@ def make_copy(folder: Path) -> Path:
 
 
 def run(folder: Path, *tests: str) -> tuple[int, str]:
-    """Run these tests on the sources in `folder`; no bytecode is kept that could outlive a change."""
-    environ = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    """Run these tests on the sources in `folder`."""
+    environ = {**os.environ, "PYTHONPATH": str(folder / "src")}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *tests]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout[-3000:]
@@ -59,11 +61,18 @@ def run_mutated(folder: Path, file: Path) -> tuple[int, str]:
     text = source.read_text()
     if text.count(mutation["old"]) != 1:
         return -1, f"{mutation['old']!r} occurs {text.count(mutation['old'])} times in {mutation['file']}"
-    source.write_text(text.replace(mutation["old"], mutation["new"]))
+    rewrite(source, text.replace(mutation["old"], mutation["new"]))
     try:
         return run(folder, mutation["test"])
     finally:
-        source.write_text(text)
+        rewrite(source, text)
+
+
+def rewrite(source: Path, text: str) -> None:
+    """Each version has a time of its own, so that no bytecode of another version is taken for its."""
+    source.write_text(text)
+    when = next(TIMES)
+    os.utime(source, (when, when))
 
 
 @pytest.fixture(scope="module")
