@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from headwater.coordination import Coordination, open_coordination
 from headwater.database import Database, open_database
@@ -16,8 +17,9 @@ from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness, system_randomness
 from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.kernel.settings import Settings, home_folder
+from headwater.sequence.history import History
 from headwater.sequence.model import ID_DIGITS, Namespace
-from headwater.sequence.protocol import READING, WRITING, Sequencer
+from headwater.sequence.protocol import Sequencer
 from headwater.storage.cloud import open_gcs, open_s3
 from headwater.storage.confined import ConfinedStore, ReadOnlyStore
 from headwater.storage.errors import ForbiddenError
@@ -34,6 +36,8 @@ LAKE_MARKER = "_headwater/lake.json"
 # Where a folder lake keeps its state database.
 STATE_FILE = "_headwater/state.db"
 
+H = TypeVar("H", bound=History)
+
 _OBJECT_NAME = re.compile(rf"[0-9]{{{ID_DIGITS}}}((?:\.[A-Za-z0-9_-]+)+)")
 
 
@@ -45,7 +49,7 @@ class App:
     clock: Clock = field(default_factory=SystemClock)
     randomness: Randomness = field(default_factory=system_randomness)
     metrics: Metrics = field(default_factory=Metrics)
-    _sequencers: dict[tuple[str, str, str | None, bool], Sequencer] = field(default_factory=dict, repr=False)
+    _sequencers: dict[tuple[str, str], Sequencer] = field(default_factory=dict, repr=False)
 
     def retry(self) -> Retry:
         """The retry that the storage settings describe."""
@@ -72,28 +76,30 @@ class App:
             require(_Shown(store.name, shown), needed, by="this use of it")
         return store
 
-    def open_sequencer(self, url: str, name: str, *, suffix: str | None = None, writable: bool = True) -> Sequencer:
-        """The namespace `name` under `url`; its suffix is read off its objects unless it is given.
+    def open_history(self, url: str, name: str, *, suffix: str | None = None) -> History:
+        """The namespace `name` under `url`, to be read; its suffix is read off its objects unless it is given."""
+        return self._open_namespace(History, url, name, suffix)
+
+    def open_sequencer(self, url: str, name: str, *, suffix: str | None = None) -> Sequencer:
+        """The same, to be written.
 
         The process has one for each namespace: when its boundary is lost, nobody in the process writes on.
         """
-        key = (str(parse_url(url)), name, suffix, writable)
+        key = (str(parse_url(url)), name)
         if key not in self._sequencers:
-            self._sequencers[key] = self._make_sequencer(url, name, suffix, writable=writable)
+            self._sequencers[key] = self._open_namespace(Sequencer, url, name, suffix)
         return self._sequencers[key]
 
-    def _make_sequencer(self, url: str, name: str, suffix: str | None, *, writable: bool) -> Sequencer:
+    def _open_namespace(self, kind: type[H], url: str, name: str, suffix: str | None) -> H:
         Namespace("", name, suffix or ".x")  # a bad name is refused before anything is opened
-        store = self.open_store(url, writable=writable, needed=WRITING if writable else READING)
-        namespace = Namespace("", name, suffix or self._suffix(store, name))
-        return Sequencer(
+        store = self.open_store(url, writable=kind is not History, needed=kind.needed)
+        return kind(
             store,
-            namespace,
+            Namespace("", name, suffix or self._suffix(store, name)),
             clock=self.clock,
             randomness=self.randomness,
             metrics=self.metrics,
             policy=self.retry().policy,
-            writable=writable,
         )
 
     def open_database(self, lake: str | None = None) -> Database:

@@ -24,7 +24,7 @@ from headwater.sequence.collect import Collector
 from headwater.sequence.model import Retention
 from headwater.sequence.pins import Pins
 from headwater.sequence.protocol import Sequencer
-from headwater.storage import file
+from headwater.storage import folders
 from headwater.storage.errors import TransientError
 from headwater.storage.port import Create, Overwrite
 from tests.crash.child import child
@@ -240,7 +240,7 @@ def test_s6_a_put_killed_in_the_middle_is_whole_or_absent(place: Place, point: F
 @pytest.mark.parametrize("place", ["file"], indirect=True)
 @pytest.mark.hazard("S6")
 def test_s6_a_stopped_holder_of_the_lock_hangs_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "LOCK_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(folders, "LOCK_TIMEOUT_SECONDS", 0.2)
     environ = {**place.environ, "HEADWATER_STORAGE_RETRY_ATTEMPTS": "1"}
     store = Place(place.url, environ).open().store
     point = Failpoint.FILE_UPDATE_LOCKED

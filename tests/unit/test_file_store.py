@@ -242,7 +242,7 @@ def test_s11_an_error_after_the_object_is_there_is_an_unknown_outcome(
     def fail(folder: Path) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(store, "_sync_folder", fail)
+    monkeypatch.setattr(store._folders, "sync", fail)
     with pytest.raises(StorageOutcomeUnknownError, match="may not be durable"):
         store.put("y", b"2", Create())
     with pytest.raises(StorageOutcomeUnknownError):
@@ -255,7 +255,7 @@ def test_s11_an_error_after_the_object_is_there_is_an_unknown_outcome(
 def test_s11_the_writer_finds_out_by_its_identity(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     sequencer = Sequencer(store, Namespace("", "n", ".x"), clock=SystemClock(), randomness=seeded(1))
     entry = sequencer.write(b"1", after=None)
-    real, broken = store._sync_folder, [True]
+    real, broken = store._folders.sync, [True]
 
     def fail_once(folder: Path) -> None:
         if broken and folder.name == "n":
@@ -263,7 +263,7 @@ def test_s11_the_writer_finds_out_by_its_identity(store: FileStore, monkeypatch:
             raise OSError(errno.EMFILE, "Too many open files")
         real(folder)
 
-    monkeypatch.setattr(store, "_sync_folder", fail_once)
+    monkeypatch.setattr(store._folders, "sync", fail_once)
     assert sequencer.write(b"2", after=entry).id == 2
     assert not broken
 

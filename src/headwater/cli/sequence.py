@@ -30,20 +30,20 @@ def sequence() -> None:
 @click.pass_obj
 def show(app: App, url: str, name: str, suffix: str | None, as_json: bool) -> None:
     """Print ids, latest, boundary and pins of the namespace NAME under URL."""
-    sequencer = app.open_sequencer(url, name, suffix=suffix, writable=False)
-    listing = tuple(sequencer.listing())
-    boundary = sequencer.boundary.read()
-    records = Pins(sequencer).records()
+    history = app.open_history(url, name, suffix=suffix)
+    listing = tuple(history.listing())
+    boundary = history.boundary.read()
+    records = Pins(history).records()
     latest = latest_id(listing)
     if latest is None:
-        click.echo(f"note: there is no object of {name} under {sequencer.store.name}", err=True)
+        click.echo(f"note: there is no object of {name} under {history.store.name}", err=True)
     elif latest <= boundary:
         click.echo("note: the boundary covers everything that is there: the newest object is missing", err=True)
     if as_json:
         print_json(
             {
                 "namespace": name,
-                "suffix": sequencer.namespace.suffix,
+                "suffix": history.namespace.suffix,
                 "boundary": boundary,
                 "latest": latest,
                 "objects": [asdict(each) for each in listing],
@@ -84,7 +84,8 @@ def collect(app: App, url: str, name: str, min_age: str, dry_run: bool, suffix: 
         raise RefusedError(
             f"{name} belongs to the lake {lake}", hint="a lake's history is collected by `headwater reclaim` only"
         )
-    collector = Collector(app.open_sequencer(url, name, suffix=suffix, writable=not dry_run), retention)
+    history = app.open_history if dry_run else app.open_sequencer
+    collector = Collector(history(url, name, suffix=suffix), retention)
     told = collector.plan() if dry_run else collector.collect()
     if as_json:
         print_json({"namespace": name, "dry_run": dry_run, **asdict(told)})

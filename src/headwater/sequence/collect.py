@@ -19,9 +19,9 @@ from datetime import datetime
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
 from headwater.sequence.decide import deletable, latest_id, wished_boundary
+from headwater.sequence.history import History
 from headwater.sequence.model import Collection, Listed, Retention
 from headwater.sequence.pins import Pins
-from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ObjectNotFoundError
 
 _log = Log("sequence")
@@ -37,12 +37,12 @@ class _Survey:
 
 
 class Collector:
-    """Collects one namespace."""
+    """Collects one namespace. Planning needs to read only."""
 
-    def __init__(self, sequencer: Sequencer, retention: Retention) -> None:
-        self._sequencer = sequencer
+    def __init__(self, history: History, retention: Retention) -> None:
+        self._history = history
         self._retention = retention
-        self._pins = Pins(sequencer)
+        self._pins = Pins(history)
 
     def plan(self) -> Collection:
         """What a collection would do now; changes nothing."""
@@ -55,18 +55,18 @@ class Collector:
         survey = self._survey()
         hit(Failpoint.COLLECT_AFTER_LIST)
         wish = self._wish(survey)
-        boundary = self._sequencer.boundary.advance(wish) if wish else survey.boundary
+        boundary = self._history.boundary.advance(wish) if wish else survey.boundary
         hit(Failpoint.COLLECT_AFTER_ADVANCE)
         pinned = self._pins.pinned(survey.now, self._retention)
         hit(Failpoint.COLLECT_AFTER_PINS)
         for doomed in deletable(survey.listing, boundary, pinned, survey.now, self._retention):
-            self._sequencer.store.delete(doomed.path)
+            self._history.store.delete(doomed.path)
             hit(Failpoint.COLLECT_AFTER_DELETE)
         self._pins.drop_ended(boundary, survey.now, self._retention)
         done = self._told(survey, boundary, pinned)
         _log.info(
             "namespace collected",
-            namespace=self._sequencer.namespace.name,
+            namespace=self._history.namespace.name,
             boundary=boundary,
             deleted=len(done.deleted),
             pinned=len(done.pinned),
@@ -88,14 +88,14 @@ class Collector:
 
     def _survey(self) -> _Survey:
         """The boundary, and then what is there: whatever was latest at the time of the list lies ahead of it."""
-        now = self._sequencer.clock.now()
-        boundary = self._sequencer.boundary.read()
-        listing = tuple(self._sequencer.listing())
+        now = self._history.clock.now()
+        boundary = self._history.boundary.read()
+        listing = tuple(self._history.listing())
         # Damage must be found out while nothing is changed: in what is there, in the latest object, in the pins.
-        self._sequencer.refuse_damage([each.id for each in listing if each.id > boundary], boundary)
+        self._history.refuse_damage([each.id for each in listing if each.id > boundary], boundary)
         latest = latest_id(listing)
         if latest is not None:
             with suppress(ObjectNotFoundError):  # another collector was faster: there is a newer one
-                self._sequencer.read(latest)
+                self._history.read(latest)
         self._pins.records()
         return _Survey(now, boundary, listing)

@@ -23,8 +23,8 @@ from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.sequence.codec import decode_pin_record, encode_pin_record, id_of_record, pin_record_path
 from headwater.sequence.decide import is_active, may_grant
+from headwater.sequence.history import History
 from headwater.sequence.model import Entry, HeldPin, Pin, PinLostError, PinRecord, Retention
-from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
 from headwater.storage.port import Create, ObjectMeta, Update
 
@@ -34,11 +34,11 @@ LONGEST_TTL = timedelta(days=366)
 class Pins:
     """The pins of one namespace."""
 
-    def __init__(self, sequencer: Sequencer) -> None:
-        self._sequencer = sequencer
-        self._store = sequencer.store
-        self._namespace = sequencer.namespace
-        self._clock = sequencer.clock
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._store = history.store
+        self._namespace = history.namespace
+        self._clock = history.clock
 
     def pin(self, entry: Entry, *, ttl: timedelta, holder: str) -> HeldPin:
         """Keep `entry` for `ttl`; `PinLostError` when it may have been collected already."""
@@ -82,12 +82,12 @@ class Pins:
         if not timedelta(0) < ttl <= LONGEST_TTL:
             raise UsageError(f"a pin lives longer than nothing and at most {LONGEST_TTL.days} days, not {ttl}")
         asked = Pin(
-            new_ulid(self._clock, self._sequencer.randomness), holder, granted=False, expires_at=self._clock.now() + ttl
+            new_ulid(self._clock, self._history.randomness), holder, granted=False, expires_at=self._clock.now() + ttl
         )
         held = HeldPin(number, writer, asked)
         record = self._add(held)
         hit(Failpoint.PIN_AFTER_ASK)
-        boundary = self._sequencer.boundary.read()
+        boundary = self._history.boundary.read()
         if not may_grant(asked.pin, record, boundary, self._clock.now()):
             self.release(held)
             raise self._lost(held, "may have been collected")
@@ -121,14 +121,14 @@ class Pins:
     def _swap(self, number: int, change: Callable[[PinRecord | None], PinRecord | None]) -> PinRecord | None:
         """Change the record against whoever else does. Changes say what is to be so, and may be asked for again."""
         path = pin_record_path(self._namespace, number)
-        patience = self._sequencer.retry.patience()
+        patience = self._history.retry.patience()
         while True:
             record, etag = self._read(number)
             wanted = change(record)
             if wanted is None or wanted == record:
                 return record
             # A put whose answer was lost may land later. It must find nothing that looks like what it was made for.
-            attempt = replace(wanted, attempt=new_ulid(self._clock, self._sequencer.randomness))
+            attempt = replace(wanted, attempt=new_ulid(self._clock, self._history.randomness))
             try:
                 self._store.put(path, encode_pin_record(attempt), Update(etag) if etag else Create())
             except (PreconditionFailedError, StorageOutcomeUnknownError):

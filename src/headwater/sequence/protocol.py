@@ -1,4 +1,4 @@
-"""Writing and reading the history of one namespace.
+"""Writing the history of one namespace; reading it is in history.py.
 
 Promise: every write that is reported as committed is in one contiguous, duplicate-free history, and no write
 that is reported as a conflict is, whatever stalls, dies or loses its answer.
@@ -26,31 +26,20 @@ looks for the latest first adds one probe and one more boundary read. None depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from headwater.kernel.clock import Clock
-from headwater.kernel.errors import CorruptError, HeadwaterError
+from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.logs import Log
-from headwater.kernel.metrics import Metric, MetricKind, Metrics
-from headwater.kernel.randomness import Randomness
-from headwater.kernel.retry import Retry, RetryPolicy
-from headwater.sequence.boundary import Boundary
-from headwater.sequence.codec import Body, BodyCodec, EnvelopeCodec, id_of
-from headwater.sequence.decide import Facts, Occupant, PutAnswer, Step, Successor, newest_gap, next_step
-from headwater.sequence.model import (
-    FIRST_ID,
-    LAST_ID,
-    Entry,
-    Listed,
-    Namespace,
-    SequenceConflictError,
-    SequenceOutcomeUnknownError,
-)
+from headwater.kernel.metrics import Metric, MetricKind
+from headwater.sequence.codec import Body
+from headwater.sequence.decide import Facts, Occupant, PutAnswer, Step, Successor, next_step
+from headwater.sequence.history import READING, History
+from headwater.sequence.model import FIRST_ID, Entry, SequenceConflictError, SequenceOutcomeUnknownError
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
-from headwater.storage.port import Capability, Create, ObjectStore, require
+from headwater.storage.port import Capability, Create
 
 STALE_WRITES = Metric(
     "sequence_stale_writes_rejected_total",
@@ -59,64 +48,15 @@ STALE_WRITES = Metric(
     labels=("namespace",),
 )
 
-READING = frozenset({Capability.CONDITIONAL_GET})
 WRITING = READING | {Capability.CREATE, Capability.UPDATE}
-
-# How many successors of the hint are read one by one before the search leaps.
-_PROBES = 3
-# How often a search for the latest starts again because a collector overtook it.
-_ROUNDS = 10
 
 _log = Log("sequence")
 
 
-class Sequencer:
+class Sequencer(History):
     """One namespace's history, as one process reads and writes it. Safe to share among threads."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        namespace: Namespace,
-        *,
-        clock: Clock,
-        randomness: Randomness,
-        metrics: Metrics | None = None,
-        codec: BodyCodec | None = None,
-        policy: RetryPolicy | None = None,
-        writable: bool = True,
-    ) -> None:
-        require(store, WRITING if writable else READING, by=f"the sequence {namespace.folder}")
-        self.namespace = namespace
-        self.store = store
-        self.clock = clock
-        self.randomness = randomness
-        self.metrics = metrics or Metrics()
-        self.retry = Retry(policy or RetryPolicy(), clock, randomness)
-        self.boundary = Boundary(store, namespace, clock, self.metrics, self.retry)
-        self._codec = codec or EnvelopeCodec()
-        self._hint: Entry | None = None
-
-    def latest(self) -> Entry | None:
-        """The newest entry, or None while the namespace is empty."""
-        for _ in range(_ROUNDS):
-            hint = self._hint
-            found = self._probe(hint) if hint else self._list_latest()
-            # The boundary is read after the object: one that was read before could hide that the object, and
-            # the successor that the probe did not find, were collected in between (hazard S1).
-            boundary = self.boundary.read()
-            if found is not None and found.id > boundary:
-                self._hint = found
-                return found
-            self._hint = None
-            if found is None and hint is None and boundary == 0:
-                return None
-        raise self._damaged("the boundary covers everything that is there")
-
-    def read(self, number: int) -> Entry:
-        """The entry at this id. One at or behind the boundary is only to be trusted while a pin holds it."""
-        path = self.namespace.path_of(number)
-        body = self._codec.decode(self.store.get(path).data, path)
-        return Entry(number, body.writer, body.previous, body.payload)
+    needed = WRITING
 
     def write(self, payload: bytes, *, after: Entry | None) -> Entry:
         """Commit `payload` as the successor of `after` (None: as the first entry).
@@ -167,71 +107,6 @@ class Sequencer:
                     return False
                 case Step.CREATE_AGAIN | Step.UNKNOWN:
                     return None
-
-    def listing(self, *, start_after: int = 0) -> Iterator[Listed]:
-        """Every object of the namespace behind `start_after`, in order; a name that is not an id is an error."""
-        after = self.namespace.path_of(start_after) if start_after else None
-        for meta in self.store.list(self.namespace.folder, start_after=after):
-            number = id_of(meta.path, self.namespace)
-            if number is not None:
-                yield Listed(number, meta.path, meta.last_modified)
-
-    def refuse_damage(self, numbers: Sequence[int], boundary: int) -> None:
-        """Raise when these ids, listed after `boundary` was read, cannot be the live history behind it."""
-        if boundary and not numbers:
-            raise self._damaged(f"the boundary, {boundary}, covers everything that is there")
-        gap = newest_gap(numbers, boundary)
-        if gap is not None and self._is_missing(gap):
-            raise self._damaged(f"{self.namespace.path_of(gap)} is missing")
-
-    def _probe(self, hint: Entry) -> Entry | None:
-        """Follow the hint's successors one by one; when there are many, in leaps, because none can be missing."""
-        found = hint
-        for _ in range(_PROBES):
-            if found.id == LAST_ID:
-                return found
-            try:
-                found = self.read(found.id + 1)
-            except ObjectNotFoundError:
-                return found
-        return self._leap(found)
-
-    def _leap(self, start: Entry) -> Entry | None:
-        """Double the stride while there is an object, then halve it: the last one there is, in few requests."""
-        last, stride = start.id, 1
-        while self._is_there(last + stride):
-            last, stride = last + stride, stride * 2
-        while stride > 1:
-            stride //= 2
-            if self._is_there(last + stride):
-                last += stride
-        return start if last == start.id else self._read_if_there(last)
-
-    def _is_there(self, number: int) -> bool:
-        return number <= LAST_ID and self.store.exists(self.namespace.path_of(number))
-
-    def _is_missing(self, number: int) -> bool:
-        """A list may pass over an object that is made meanwhile; so look again before calling it damage."""
-        return not self._is_there(number) and number > self.boundary.read()
-
-    def _list_latest(self) -> Entry | None:
-        boundary = self.boundary.read()
-        numbers = [listed.id for listed in self.listing(start_after=boundary)]
-        self.refuse_damage(numbers, boundary)
-        return self._read_if_there(numbers[-1]) if numbers else None
-
-    def _read_if_there(self, number: int) -> Entry | None:
-        try:
-            return self.read(number)
-        except ObjectNotFoundError:
-            return None  # collected since; the caller's look at the boundary sees that
-
-    def _damaged(self, what: str) -> CorruptError:
-        return CorruptError(
-            f"{self.store.name}: the history of {self.namespace.folder} is damaged: {what}",
-            hint="objects or the boundary were removed by hand; `headwater sequence show` lists what is left",
-            path=self.namespace.folder,
-        )
 
     def _create(self, path: str, data: bytes) -> PutAnswer:
         try:

@@ -4,8 +4,6 @@
     replace   lock, compare, temporary file, fsync, rename, fsync of the folder
     delete    lock, compare, unlink
 
-The lock is `flock` on the folder itself: it dies with its holder, there is no lock file that somebody could
-delete, and after taking it the holder makes sure that the folder it locked is still the one at that path.
 Creates need no lock, because `link` is atomic and nothing is ever created by rename where nothing was,
 except by an overwrite, whose rename and a link at the same name have an order all the same.
 
@@ -19,7 +17,6 @@ A crash leaves at most a temporary file, which nobody can list or address.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import stat
@@ -42,11 +39,10 @@ from headwater.storage.errors import (
     StorageOutcomeUnknownError,
     TransientError,
 )
+from headwater.storage.folders import Folders, clear_empty
 from headwater.storage.paths import RESERVED_PREFIX, check_path, check_prefix
 from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, PutMode, Update
 from headwater.storage.spans import check_span, deletable_prefix, past_the_end
-
-LOCK_TIMEOUT_SECONDS = 10.0
 
 
 class FileStore:
@@ -59,9 +55,7 @@ class FileStore:
     def __init__(self, root: Path, clock: Clock, randomness: Randomness, *, durable: bool = True) -> None:
         self.root = root.absolute()
         self.name = self.root.as_uri()
-        self._clock = clock
-        self._randomness = randomness
-        self._durable = durable
+        self._folders = Folders(clock, randomness, durable=durable)
 
     def check_file_system(self) -> None:
         """Refuse a file system without hard links or folder locks, before anything is written to it."""
@@ -69,11 +63,11 @@ class FileStore:
             folder = self.root
             if not folder.exists():
                 return  # whoever makes it will find out; a mistyped path must not be written to
-            temporary = self._write_temporary(folder, b"")
+            temporary = self._folders.write_temporary(folder, b"")
             linked = temporary.with_suffix(".link")
             try:
                 os.link(temporary, linked)
-                with self._locked(folder):
+                with self._folders.locked(folder):
                     pass
             except OSError as error:
                 raise MissingCapabilityError(
@@ -137,7 +131,7 @@ class FileStore:
         target = self._file(path)
         with self._translated(path):
             try:
-                with self._locked(target.parent):
+                with self._folders.locked(target.parent):
                     if if_match is not None:
                         self._compare(path, target, if_match)
                     target.unlink()
@@ -176,10 +170,10 @@ class FileStore:
         return file
 
     def _create(self, path: str, target: Path, data: bytes) -> None:
-        temporary = self._write_temporary(target.parent, data)
+        temporary = self._folders.write_temporary(target.parent, data)
         try:
             hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
-            _clear_empty_folders(target)
+            clear_empty(target)
             os.link(temporary, target)
         except FileExistsError:
             raise self._taken(path, target) from None
@@ -188,22 +182,22 @@ class FileStore:
                 temporary.unlink()
         with self._done(path):
             hit(Failpoint.FILE_PUT_LINKED)
-            self._sync_folder(target.parent)
+            self._folders.sync(target.parent)
 
     def _replace(self, path: str, target: Path, data: bytes, mode: Update | Overwrite) -> None:
         if isinstance(mode, Update) and not target.parent.is_dir():
             raise PreconditionFailedError(self.name, path, f"at etag {mode.etag}")
-        temporary = self._write_temporary(target.parent, data)
+        temporary = self._folders.write_temporary(target.parent, data)
         try:
-            with self._locked(target.parent):
+            with self._folders.locked(target.parent):
                 if isinstance(mode, Update):
                     self._compare(path, target, mode.etag)
                 hit(Failpoint.FILE_UPDATE_LOCKED)
-                _clear_empty_folders(target)
+                clear_empty(target)
                 temporary.rename(target)
                 with self._done(path):
                     hit(Failpoint.FILE_UPDATE_RENAMED)
-                    self._sync_folder(target.parent)
+                    self._folders.sync(target.parent)
         finally:
             with suppress(OSError):
                 temporary.unlink()
@@ -230,70 +224,6 @@ class FileStore:
         if present != etag:
             raise PreconditionFailedError(self.name, path, f"at etag {etag}")
 
-    def _write_temporary(self, folder: Path, data: bytes) -> Path:
-        temporary = folder / f"{RESERVED_PREFIX}{self._randomness.randbytes(12).hex()}.tmp"
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
-            self._make_folder(folder)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                if self._durable:
-                    os.fsync(file.fileno())
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        return temporary
-
-    def _make_folder(self, folder: Path) -> None:
-        """Make the folder and sync the folder above each new one, or a crash could lose the whole branch."""
-        missing = [folder]
-        while not missing[-1].parent.exists():
-            missing.append(missing[-1].parent)
-        for each in reversed(missing):
-            each.mkdir(exist_ok=True)
-            self._sync_folder(each.parent)
-
-    def _sync_folder(self, folder: Path) -> None:
-        if self._durable:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-    @contextmanager
-    def _locked(self, folder: Path) -> Iterator[None]:
-        """Hold the folder's lock."""
-        descriptor = self._lock(folder)
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _lock(self, folder: Path) -> int:
-        """The locked folder's descriptor. A holder that is stopped must not hang everybody: waiting has an end."""
-        deadline = self._clock.monotonic() + LOCK_TIMEOUT_SECONDS
-        while True:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), folder.stat()):
-                    return descriptor
-            except BlockingIOError:
-                if self._clock.monotonic() > deadline:
-                    os.close(descriptor)
-                    raise TransientError(self.name, str(folder), "another process holds its lock") from None
-                self._clock.sleep(0.002)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-
     @contextmanager
     def _translated(self, path: str, *, writing: bool = False) -> Iterator[None]:
         try:
@@ -316,14 +246,6 @@ class FileStore:
 
 def _without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _clear_empty_folders(folder: Path) -> None:
-    """Remove the folders that objects which are gone have left at this path; what is not empty stays."""
-    if folder.is_dir() and not folder.is_symlink():
-        with suppress(OSError):
-            for parent, _, _ in os.walk(folder, topdown=False):
-                Path(parent).rmdir()
 
 
 def _etag(data: bytes) -> str:

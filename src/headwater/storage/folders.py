@@ -1,0 +1,105 @@
+"""Folders that survive a crash and keep processes apart: what the file backend is made of.
+
+A temporary file is written and synced before anybody can see it under another name; a new folder is made known to
+the one above it. The lock is `flock` on the folder itself: it dies with its holder, there is no lock file that
+somebody could delete, and after taking it the holder makes sure that the folder it locked is still the one at that
+path.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from headwater.kernel.clock import Clock
+from headwater.kernel.randomness import Randomness
+from headwater.storage.errors import TransientError
+from headwater.storage.paths import RESERVED_PREFIX
+
+LOCK_TIMEOUT_SECONDS = 10.0
+
+
+class Folders:
+    """Writing into folders; with `durable=False` nothing is synced."""
+
+    def __init__(self, clock: Clock, randomness: Randomness, *, durable: bool) -> None:
+        self._clock = clock
+        self._randomness = randomness
+        self._durable = durable
+
+    def write_temporary(self, folder: Path, data: bytes) -> Path:
+        """A synced file under a name that nobody can list or address; the folder is made if it is missing."""
+        temporary = folder / f"{RESERVED_PREFIX}{self._randomness.randbytes(12).hex()}.tmp"
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:
+            self._make(folder)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if self._durable:
+                    os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        return temporary
+
+    def _make(self, folder: Path) -> None:
+        """Make the folder and sync the folder above each new one, or a crash could lose the whole branch."""
+        missing = [folder]
+        while not missing[-1].parent.exists():
+            missing.append(missing[-1].parent)
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            self.sync(each.parent)
+
+    def sync(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
+        if self._durable:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def locked(self, folder: Path) -> Iterator[None]:
+        """Hold the folder's lock."""
+        descriptor = self._lock(folder)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, folder: Path) -> int:
+        """The locked folder's descriptor. A holder that is stopped must not hang everybody: waiting has an end."""
+        deadline = self._clock.monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    return descriptor
+            except BlockingIOError:
+                if self._clock.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise TransientError(folder.as_uri(), "", "another process holds its lock") from None
+                self._clock.sleep(0.002)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+
+def clear_empty(folder: Path) -> None:
+    """Remove the folders that objects which are gone have left at this path; what is not empty stays."""
+    if folder.is_dir() and not folder.is_symlink():
+        with suppress(OSError):
+            for parent, _, _ in os.walk(folder, topdown=False):
+                Path(parent).rmdir()
