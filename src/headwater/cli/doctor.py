@@ -45,6 +45,7 @@ def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) 
     checks += [(name, *_answers(opened)) for name, opened in _configured(app)]
     safe = True
     if url is not None:
+        made = _missing_folders(url)
         store = app.open_store(url)
         shown = probe(store, app.clock, app.randomness)
         missing = sorted(WRITING - shown)
@@ -52,7 +53,7 @@ def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) 
         result = _race(app, store, rounds=rounds, writers=writers, quiet=as_json)
         checks.append(("race", result.clean, _verdict(result)))
         safe = not missing and result.clean
-        _tidy(url)
+        _tidy(made)
     if as_json:
         print_json({"checks": [{"name": name, "ok": ok, "detail": detail} for name, ok, detail in checks]})
     else:
@@ -105,14 +106,20 @@ def _race(app: App, store: ObjectStore, *, rounds: int, writers: int, quiet: boo
     return total
 
 
-def _tidy(url: str) -> None:
-    """Remove the folders that the probes have made; what is not empty stays."""
+def _missing_folders(url: str) -> list[Path]:
+    """The folders above the probes that are not there yet, the deepest first."""
     parsed = parse_url(url)
-    if parsed.scheme == "file":
-        probes = Path(parsed.container) / PREFIX
-        for folder in (probes, probes.parent):
-            with suppress(OSError):
-                folder.rmdir()
+    if parsed.scheme != "file":
+        return []
+    probes = Path(parsed.container) / PREFIX
+    return [folder for folder in (probes, *probes.parents) if not folder.exists()]
+
+
+def _tidy(made: list[Path]) -> None:
+    """Remove the folders that the probes have made; what is not empty stays."""
+    for folder in made:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _verdict(result: RaceResult) -> str:
