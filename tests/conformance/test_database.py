@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -230,6 +231,55 @@ def test_writers_do_not_interleave(database: Database, table: sa.Table) -> None:
         assert connection.execute(sa.select(table.c.amount)).scalar_one() == 10
 
 
+def test_an_error_that_was_swallowed_does_not_pass_for_a_commit(database: Database, table: sa.Table) -> None:
+    """On PostgreSQL the transaction is already undone by then, and COMMIT would say nothing."""
+    with database.write() as connection:
+        insert(connection, "a")
+
+    def swallow() -> None:
+        with database.write() as connection:
+            insert(connection, "b")
+            with suppress(sa.exc.IntegrityError):
+                insert(connection, "a")
+
+    with pytest.raises(HeadwaterError, match="a statement failed and its error was caught"):
+        swallow()
+    assert names(database) == {"a"}
+
+
+def test_a_statement_may_fail_in_a_savepoint(database: Database, table: sa.Table) -> None:
+    with database.write() as connection:
+        insert(connection, "a")
+    with database.write() as connection:
+        insert(connection, "b")
+        with suppress(sa.exc.IntegrityError), connection.begin_nested():
+            insert(connection, "a")
+        insert(connection, "c")
+    assert names(database) == {"a", "b", "c"}
+
+
+def test_a_relative_path_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with open_database("state.db") as database:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with database.read():
+            pass
+    assert (tmp_path / "state.db").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.services
+def test_acknowledged_is_durable_and_silence_is_noticed(postgres_database: str) -> None:
+    with open_database(postgres_database, busy_seconds=6) as database, database.write() as connection:
+        connection.execute(sa.text("SELECT 1"))
+        assert connection.execute(sa.text("SHOW synchronous_commit")).scalar_one() == "on"
+        raw: Any = connection.connection.dbapi_connection
+        options = raw.info.get_parameters()
+    assert options["tcp_user_timeout"] == "6000"
+    assert options["keepalives_idle"] == "2"
+
+
 def test_a_read_sees_one_snapshot(database: Database, table: sa.Table) -> None:
     with database.read() as connection:
         before = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
@@ -412,6 +462,8 @@ def test_a_broken_migration_leaves_nothing(database: Database, location: Path) -
         ("postgresql://u:hunter2@host:port/db", "cannot be read"),
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
+        (":memory:", "in memory"),
+        ("a\0b", "no NUL"),
         ("sqlite:///file?mode=ro", "a path alone"),
         ("", "no database was named"),
     ],

@@ -28,6 +28,7 @@ UNIDENTIFIED = "unidentified"
 
 _WRITES = "headwater_writes"
 _BEGAN = "headwater_began"
+_FAILED = "headwater_failed"
 
 
 class Isolation(enum.Enum):
@@ -97,13 +98,19 @@ class Database:
 
         Nothing is retried. `operation` names the write in the `OutcomeUnknownError` that is raised when the
         connection broke during COMMIT: the caller looks for what it wrote under that name.
+
+        A statement that may fail without failing the whole runs in `with connection.begin_nested():`. An error
+        that was caught outside of one has already undone the transaction on PostgreSQL, so that a commit would
+        report what did not happen: there the block's end raises instead, on both databases.
         """
         options = {} if self.dialect == "sqlite" else {"isolation_level": isolation.value}
         with self._translated(), self._connect(writes=True, **options) as connection:
             transaction = connection.begin()
+            connection.info[_FAILED] = False
             try:
                 self._limit_waiting(connection)
                 yield connection
+                self._refuse_failed(connection)
             except BaseException:
                 _roll_back(transaction)
                 raise
@@ -147,7 +154,17 @@ class Database:
         if self.dialect == "postgresql":
             idle = max(1, int(self._busy_seconds * 1000))
             limits = f"SET LOCAL idle_in_transaction_session_timeout={idle}; SET LOCAL lock_timeout={2 * idle}"
-            connection.exec_driver_sql(limits)
+            # What is acknowledged is durable, whatever the server's default says.
+            is_off = "current_setting('synchronous_commit') = 'off'"
+            durable = f"SELECT set_config('synchronous_commit', 'on', true) WHERE {is_off}"
+            connection.exec_driver_sql(f"{limits}; {durable}")
+
+    def _refuse_failed(self, connection: Connection) -> None:
+        if connection.info[_FAILED]:
+            raise HeadwaterError(
+                f"{label_of(self._url)}: a statement failed and its error was caught, so nothing is written",
+                hint="run a statement that may fail in `with connection.begin_nested():`",
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -167,10 +184,22 @@ class Database:
     def _make_engine(self) -> Engine:
         # Values may be secrets, and SQLAlchemy's messages would show them.
         if self.dialect != "sqlite":
-            defaults = {"connect_timeout": 10, "application_name": "headwater"}
+            # A network that falls silent must be noticed within the time in which others give up on us.
+            silence = max(2, int(self._busy_seconds))
+            defaults = {
+                "connect_timeout": 10,
+                "application_name": "headwater",
+                "keepalives_idle": max(1, silence // 3),
+                "keepalives_interval": max(1, silence // 3),
+                "keepalives_count": 2,
+                "tcp_user_timeout": silence * 1000,
+            }
             arguments = {name: value for name, value in defaults.items() if name not in self._url.query}
-            return sa.create_engine(self._url, hide_parameters=True, pool_pre_ping=True, connect_args=arguments)
+            engine = sa.create_engine(self._url, hide_parameters=True, pool_pre_ping=True, connect_args=arguments)
+            sa.event.listen(engine, "handle_error", _remember_failure)
+            return engine
         engine = sa.create_engine(self._url, hide_parameters=True, connect_args={"timeout": self._busy_seconds})
+        sa.event.listen(engine, "handle_error", _remember_failure)
         sa.event.listen(engine, "connect", self._prepare_sqlite)
         sa.event.listen(engine, "begin", self._begin_sqlite)
         return engine
@@ -188,6 +217,13 @@ class Database:
         connection.info[_BEGAN] = self.clock.now()
         # A deferred writer could find, at its first write, that its snapshot is already stale.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")
+
+
+def _remember_failure(context: sa.ExceptionContext) -> None:
+    """Outside of a savepoint a failed statement fails its whole transaction."""
+    connection = context.connection
+    if connection is not None and not connection.closed and not connection.in_nested_transaction():
+        connection.info[_FAILED] = True
 
 
 def _roll_back(transaction: sa.RootTransaction) -> None:

@@ -22,7 +22,7 @@ def parse_target(target: str | Path) -> URL:
     if isinstance(target, Path) or "://" not in target:
         if not str(target):
             raise UsageError("no database was named", hint=_SPELLINGS)
-        return URL.create("sqlite+pysqlite", database=str(target))
+        return _sqlite(URL.create("sqlite+pysqlite", database=str(target)))
     try:
         url = make_url(target)
     except (ArgumentError, ValueError):
@@ -40,16 +40,18 @@ def parse_target(target: str | Path) -> URL:
     if importlib.util.find_spec(_MODULES[dialect]) is None:
         raise UsageError(f"the driver {_MODULES[dialect]} for {dialect} is not installed", driver=_MODULES[dialect])
     url = url.set(drivername=f"{dialect}+{_DRIVERS[dialect]}")
-    if dialect == "sqlite":
-        _check_sqlite(url)
-    return url
+    return _sqlite(url) if dialect == "sqlite" else url
 
 
-def _check_sqlite(url: URL) -> None:
-    if url.database in (None, "", ":memory:"):
+def _sqlite(url: URL) -> URL:
+    """The same with an absolute path: a process that changes its folder, or forks, must not open another file."""
+    if not url.database or url.database == ":memory:":
         raise UsageError("a SQLite database in memory is lost with its process", hint="sqlite:///path/to/file")
     if url.host or url.query:
         raise UsageError("a SQLite URL has a path alone", hint="sqlite:///relative or sqlite:////absolute")
+    if "\0" in url.database:
+        raise UsageError("a path has no NUL character", hint="sqlite:///path/to/file")
+    return url.set(database=str(Path(url.database).absolute()))
 
 
 def label_of(url: URL) -> str:
