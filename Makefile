@@ -43,10 +43,7 @@ bench: downloads ## measure beside a peer; ONLY=name runs one
 # Everything that comes from outside: packages, jars, and the S3 server, which is built once for the machine.
 downloads:
 	$(BOOTSTRAP) dev --need java,go
-	@$(PY) tools/fetch_artifacts.py
-	@folder=$$(mktemp -d) && trap 'rm -rf $$folder' EXIT && \
-	  .venv/bin/headwater devservices up --only s3 --dir $$folder >/dev/null && \
-	  .venv/bin/headwater devservices down --dir $$folder --purge >/dev/null
+	@$(PY) tools/fetch_artifacts.py --s3-server
 
 lock: ## resolve the pinned requirements anew
 	$(BOOTSTRAP) dev

@@ -111,9 +111,10 @@ def _history(place: str, store: ObjectStore, plant: Callable[[Namespace, int, by
 
 
 def _one_more(name: str, ours: Appender, peer: Appender) -> Result:
-    """Exactly one request more than without the check: then (peer + 1) / ours is 1."""
+    """Exactly one request more than without the check: one less would be as wrong as one more."""
     needed, without = ours.requests(ours.append), peer.requests(peer.append)
-    return Result(name, needed, without, "requests", (without + 1) / needed, 1.0)
+    ratio = (without + 1) / needed
+    return Result(name, needed, without, "requests", min(ratio, 1 / ratio), 1.0)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -22,20 +23,26 @@ hypothesis.settings.load_profile("headwater")
 pytest_plugins = ["tests.fixtures.services", "tests.fixtures.spark", "tests.fixtures.stores"]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A run has a temporary folder of its own, so that what it leaves is its own, and goes when the process does."""
+    folder = Path(tempfile.mkdtemp(prefix="headwater-tests-"))
+    folder.chmod(0o711)  # servers of another user pass through it
+    # Registered before Spark's own, so that it runs after it.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost"]))
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _nothing_left_behind() -> Iterator[None]:
     """Made before all other fixtures and ended after them: by then every process and folder of ours is gone."""
-    before = _ours_in_the_temporary_folder()
     yield
     left = [child for child in psutil.Process().children(recursive=True) if not _is_spark(child)]
     assert not left, f"left running: {left}"
-    assert _ours_in_the_temporary_folder() <= before
-    shutil.rmtree(tmp_path_factory.getbasetemp())
-
-
-def _ours_in_the_temporary_folder() -> set[str]:
-    """Spark's own folder goes when its process does, which is when the interpreter ends."""
-    return {path.name for path in Path(tempfile.gettempdir()).glob("headwater-*") if "spark" not in path.name}
+    folders = [path.name for path in Path(tempfile.gettempdir()).glob("headwater-*")]
+    # Spark's own folder goes with its process, when the interpreter ends.
+    assert [name for name in folders if not name.startswith("headwater-spark-")] == []
 
 
 def _is_spark(process: psutil.Process) -> bool:

@@ -7,6 +7,7 @@ everything is in place.
 """
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
@@ -18,6 +19,7 @@ from typing import List
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+HOME_MARK = VENV / "headwater.home"
 REQUIREMENTS = ROOT / "requirements"
 OLDEST, TOO_NEW = (3, 11), (3, 15)
 NEEDS = {
@@ -35,6 +37,10 @@ def main() -> None:
     for tool in filter(None, options.need.split(",")):
         require(tool)
     # What the tests need holds all that running needs, in the same versions.
+    if is_installed(options.profile) or is_installed("dev"):
+        return
+    lock = os.open(str(ROOT), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # until the process ends: two commands on a fresh clone take turns
     if is_installed(options.profile) or is_installed("dev"):
         return
     make_environment(interpreter)
@@ -69,19 +75,26 @@ def require(tool: str) -> None:
 
 
 def make_environment(interpreter: str) -> None:
-    """Make `.venv`, unless it is there and works."""
-    if PYTHON.exists() and subprocess.call([str(PYTHON), "-c", "import pip"], stderr=subprocess.DEVNULL) == 0:
+    """Make `.venv`, unless it is there and works; one that was moved or copied here belongs to another place."""
+    works = PYTHON.exists() and subprocess.call([str(PYTHON), "-c", "import pip"], stderr=subprocess.DEVNULL) == 0
+    if works and HOME_MARK.exists() and HOME_MARK.read_text() == str(ROOT):
         return
     print("making .venv", file=sys.stderr, flush=True)
     shutil.rmtree(str(VENV), ignore_errors=True)
     if subprocess.call([interpreter, "-m", "venv", str(VENV)], stdout=subprocess.DEVNULL) != 0:
         sys.exit("Python's venv module does not work here (on Debian: install python3-venv).")
+    HOME_MARK.write_text(str(ROOT))
 
 
 def pip(*arguments: str) -> None:
     """Install; what is built from source is built with the pinned tools."""
     quiet = ["--disable-pip-version-check", "--quiet", "--no-input"]
-    if subprocess.call([str(PYTHON), "-m", "pip", "install", *quiet, "--no-build-isolation", *arguments]) != 0:
+    # A user's wish to install elsewhere is not meant for an environment of its own.
+    environ = {
+        name: value for name, value in os.environ.items() if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_USER")
+    }
+    command = [str(PYTHON), "-m", "pip", "install", *quiet, "--no-build-isolation", *arguments]
+    if subprocess.call(command, env=environ) != 0:
         sys.exit("Installing the pinned packages failed; pip's own words are above.")
 
 
@@ -92,7 +105,7 @@ def files_of(profile: str) -> List[str]:
 
 def digest_of(profile: str) -> str:
     """What the environment was made from."""
-    digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
+    digest = hashlib.sha256(str(ROOT).encode() + (ROOT / "pyproject.toml").read_bytes())
     for name in files_of(profile):
         digest.update((REQUIREMENTS / name).read_bytes())
     return digest.hexdigest()

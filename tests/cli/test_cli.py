@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from headwater import __version__
@@ -356,3 +358,32 @@ def test_the_demo_tells_the_truth(tmp_path: Path) -> None:
     assert guarded["committed"] is False
     assert [row["id"] for row in told["history"]] == [6, 7, 8, 9, 10, 11]
     assert told["history"][0]["state"] == "behind the boundary"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """The demo is asked to end while its writer is stopped: neither the writer nor the stage stays."""
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", DEMO_THAT_WAITS]
+    demo = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert demo.stdout is not None
+    writer = int(demo.stdout.readline())
+    demo.send_signal(number)
+    assert demo.wait(timeout=30) == 128 + number
+    demo.stdout.close()
+    assert not psutil.pid_exists(writer) or psutil.Process(writer).status() == psutil.STATUS_ZOMBIE
+    assert list(tmp_path.glob("headwater-demo-*")) == []
+
+
+DEMO_THAT_WAITS = """
+import time
+from headwater.cli import demo
+from headwater.cli.main import main
+
+def wait(self, *arguments):
+    print(self.pid, flush=True)
+    time.sleep(60)
+
+demo._Stalled.resume = wait
+main(["demo", "--json"])
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,11 @@ def history(tmp_path: Path) -> list[Entry]:
 @pytest.mark.spark
 @pytest.mark.java
 def test_every_object_is_a_row(spark: SparkSession, tmp_path: Path, history: list[Entry]) -> None:
+    """In a folder whose name Spark would otherwise read as something else."""
     (tmp_path / "lake" / "manifest" / ".hw-residue.tmp").write_bytes(b"half")
-    rows = history_frame(spark, tmp_path.as_uri(), NAMESPACE).orderBy("id").collect()
+    odd = tmp_path / "sp ace [1] 100%"
+    shutil.copytree(tmp_path / "lake", odd / "lake")
+    rows = history_frame(spark, odd.as_uri(), NAMESPACE).orderBy("id").collect()
     seen = [(int(row.id), row.writer, row.previous, bytes(row.payload)) for row in rows]
     assert seen == [(entry.id, entry.writer, entry.previous, entry.payload) for entry in history]
 

@@ -70,6 +70,16 @@ def test_nothing_is_done_when_everything_is_in_place(bootstrap: ModuleType, monk
     bootstrap.main()
 
 
+def test_an_environment_that_was_moved_is_noticed(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its scripts, and the package in it, still lead to where it was made."""
+    here = bootstrap.digest_of("run")
+    (tmp_path / "pyproject.toml").write_bytes((bootstrap.ROOT / "pyproject.toml").read_bytes())
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    assert bootstrap.digest_of("run") != here
+
+
 def test_a_changed_pin_is_noticed(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("build.txt", "run.txt"):
         (tmp_path / name).write_text("one")

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from headwater.kernel.errors import UsageError
-from headwater.kernel.settings import RESERVED, Settings, cache_folder, home_folder, load, names, variable_of
+from headwater.kernel.settings import (
+    RESERVED,
+    Settings,
+    cache_folder,
+    environment,
+    home_folder,
+    load,
+    names,
+    variable_of,
+    variables,
+)
 
 
 def settings_file(folder: Path, text: str) -> Path:
@@ -111,7 +121,27 @@ def test_every_setting_has_a_description_and_its_own_variable() -> None:
     assert len(set(variables)) == len(variables)
 
 
+def test_no_home_folder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(UsageError, match=r"no home folder .*HEADWATER_CACHE"):
+        cache_folder({})
+    with pytest.raises(UsageError, match=r"no home folder .*HEADWATER_HOME"):
+        home_folder({})
+
+
+def test_variables_are_set_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "before")
+    with variables({"ONE": "1", "TWO": "2"}):
+        assert (environment()["ONE"], environment()["TWO"]) == ("1", "2")
+    assert environment()["ONE"] == "before"
+    assert "TWO" not in environment()
+
+
 def test_folders() -> None:
+    assert cache_folder({"HEADWATER_CACHE": "relative"}).is_absolute()
     assert cache_folder({"HEADWATER_CACHE": "/c"}) == Path("/c")
     assert cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/headwater")
     assert home_folder({"HEADWATER_HOME": "/h"}) == Path("/h")

@@ -7,7 +7,9 @@ unavailable.
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,6 +54,7 @@ cli.add_command(sequence)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and end the process with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _end_in_order()
     try:
         cli.main(args=given, standalone_mode=False)
     except HeadwaterError as error:
@@ -68,6 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:  # of the terminal, the pipe or the disk: everything else has an error of its own
         sys.stderr.write(f"error: {scrub(str(error))}\n")
         sys.exit(1)
+
+
+def _end_in_order() -> None:
+    """A polite request to end unwinds the stack, so that temporary folders and child processes go."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
 
 
 def report(error: HeadwaterError, *, as_json: bool) -> None:

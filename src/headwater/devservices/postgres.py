@@ -138,6 +138,8 @@ def execute(place: Place, port: int, statement: str, parameters: tuple[str, ...]
     try:
         with psycopg.connect(
             host="127.0.0.1",
+            hostaddr="127.0.0.1",  # and not what PGHOSTADDR says
+            sslmode="disable",
             port=port,
             user=USER,
             password=place.identity.password,

@@ -171,9 +171,20 @@ def marked(prefix: str) -> Iterator[tuple[str, ProcessMark]]:
 
 
 def any_in(folder: Path) -> bool:
-    """Whether any process has `folder` as its working folder."""
-    wanted = str(folder.resolve())
-    return any(_link(entry / "cwd") == wanted for entry in _PROC.iterdir() if entry.name.isdecimal())
+    """Whether any process has `folder` as its working folder, or may have it, for all that we can see."""
+    wanted, owner = str(folder.resolve()), folder.stat().st_uid
+    for entry in _PROC.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            if str((entry / "cwd").readlink()) == wanted:
+                return True
+        except PermissionError:
+            if _owner(int(entry.name)) == owner:
+                return True
+        except OSError:
+            continue  # gone
+    return False
 
 
 def free_port() -> int:
@@ -197,7 +208,7 @@ def is_free(port: int) -> bool:
 
 def listens(pid: int, port: int) -> bool:
     """Whether the listener on `port` is this very process, and not somebody who took the port before it."""
-    inodes = set()
+    inodes, owners = set(), set()
     for table in ("tcp", "tcp6"):
         try:
             lines = (_PROC / "net" / table).read_text(encoding="ascii").splitlines()[1:]
@@ -207,11 +218,22 @@ def listens(pid: int, port: int) -> bool:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{fields[9]}]")
+                owners.add(int(fields[7]))
     try:
         descriptors = list((_PROC / str(pid) / "fd").iterdir())
+    except PermissionError:
+        # Root without the right to trace (a container's root) sees no more than whose the listener is.
+        return _owner(pid) in owners
     except OSError:
         return False
     return any(_link(descriptor) in inodes for descriptor in descriptors)
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return (_PROC / str(pid)).stat().st_uid
+    except OSError:
+        return None
 
 
 def _link(path: Path) -> str:

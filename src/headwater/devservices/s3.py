@@ -6,10 +6,12 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from headwater.devservices import processes, signing, state
 from headwater.devservices.model import Command, Endpoint, Place, Record, http_endpoint
+from headwater.kernel.clock import Clock
 from headwater.kernel.errors import UnavailableError
 from headwater.kernel.logs import Log
 
@@ -32,7 +34,7 @@ class S3:
 
     def prepare(self, place: Place) -> None:
         """Build the server if this machine has not done so yet, and make its folders."""
-        build(place)
+        build(place.cache, place.environ, place.clock)
         for name in ("data", "metadata"):
             (place.of(self.name) / name).mkdir(parents=True, exist_ok=True)
 
@@ -61,30 +63,30 @@ class S3:
         return (place.of(self.name),)
 
 
-def build(place: Place) -> Path:
+def build(cache: Path, environ: Mapping[str, str], clock: Clock) -> Path:
     """The server's program, built by `go install` into the cache on first use (about two minutes)."""
-    binary = _binary(place.cache)
+    binary = _binary(cache)
     if binary.exists():
         return binary
-    go = shutil.which("go", path=place.environ.get("PATH"))
+    go = shutil.which("go", path=environ.get("PATH"))
     if go is None:
         raise UnavailableError("the S3 server is built with Go, and there is no `go` on the PATH", hint="install Go")
     binary.parent.mkdir(parents=True, exist_ok=True)
-    with state.locked(binary.with_name(f"{binary.name}.lock"), place.clock, _BUILD_SECONDS):
+    with state.locked(binary.with_name(f"{binary.name}.lock"), clock, _BUILD_SECONDS):
         if not binary.exists():
             _log.info("building the S3 server, once for this machine", version=_VERSION)
-            _install(go, binary, place)
+            _install(go, binary, environ)
     return binary
 
 
-def _install(go: str, binary: Path, place: Place) -> None:
+def _install(go: str, binary: Path, inherited: Mapping[str, str]) -> None:
     for abandoned in binary.parent.glob("build-*"):  # by a build that was killed; we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     # Modules and objects take 800 MB that nothing needs afterwards, so they do not go into the user's own caches.
     with tempfile.TemporaryDirectory(prefix="build-", dir=binary.parent) as folder:
         scratch = Path(folder)
         environ = {
-            **place.environ,
+            **inherited,
             "GOPATH": str(scratch / "path"),
             "GOMODCACHE": str(scratch / "path" / "mod"),
             "GOCACHE": str(scratch / "objects"),

@@ -83,6 +83,15 @@ def down(
     folder = folder.absolute()
     if not (folder / state.IDENTITY).exists():
         return ()
+    try:
+        return _down(folder, chosen, purge=purge, clock=clock)
+    except FileNotFoundError:
+        if folder.exists():
+            raise
+        return ()  # another `down --purge` was faster
+
+
+def _down(folder: Path, chosen: Sequence[Server], *, purge: bool, clock: Clock) -> tuple[str, ...]:
     stopped = []
     with state.locked(folder / state.LOCK, clock):
         identity = state.read_identity(folder)

@@ -47,8 +47,11 @@ def _allows(path: Path, user: tuple[int, int], bits: int) -> bool:
 def open_place(folder: Path, identity: str, user: tuple[int, int] | None) -> Path:
     """A folder whose parents the user can enter: `folder` itself, or one elsewhere that is named by the identity.
 
-    Elsewhere is found again from the identity alone, so there is nothing to record and nothing to forget.
+    Elsewhere is found again from the identity alone. What is there already stays there, also when `folder` has
+    become open since: nobody's data may depend on today's permissions.
     """
+    if user is not None and (_elsewhere() / identity).exists():
+        return _elsewhere() / identity
     if user is None or all(_allows(parent, user, 0o1) for parent in (folder.resolve(), *folder.resolve().parents)):
         return folder
     return _elsewhere() / identity
@@ -84,6 +87,7 @@ def readable_copy(source: Path, target: Path) -> None:
     """Copy a tree so that everybody may read and run it; a copy that was cut short is made again."""
     if target.exists():
         return
+    make_folder(target.parent, None, 0o755)
     temporary = target.with_name(f"{target.name}.new")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source, temporary, ignore=shutil.ignore_patterns("include", "doc", "man"))

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
 from headwater.kernel import settings
@@ -134,7 +135,17 @@ def _download(artifact: Artifact, jar: Path, environ: Mapping[str, str]) -> None
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=jar.parent) as scratch:
         folder = Path(scratch)
         (folder / "ivy.xml").write_text(_ivy_module(artifact), encoding="utf-8")
-        argv = [str(java), "-jar", str(ivy), "-ivy", "ivy.xml", "-m2compatible", "-cache", str(folder / "cache")]
+        argv = [
+            str(java),
+            *_proxies(environ),
+            "-jar",
+            str(ivy),
+            "-ivy",
+            "ivy.xml",
+            "-m2compatible",
+            "-cache",
+            str(folder / "cache"),
+        ]
         argv += ["-retrieve", str(folder / "out" / "[artifact]-[revision](-[classifier]).[ext]")]
         try:
             done = subprocess.run(
@@ -153,6 +164,16 @@ def _download(artifact: Artifact, jar: Path, environ: Mapping[str, str]) -> None
             )
         _verify(downloaded, artifact)
         downloaded.replace(jar)
+
+
+def _proxies(environ: Mapping[str, str]) -> list[str]:
+    """Java does not read the variables by which everything else is told its proxy."""
+    flags = []
+    for scheme in ("http", "https"):
+        proxy = urlsplit(environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY") or "")
+        if proxy.hostname:
+            flags += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    return flags
 
 
 def _find_ivy() -> Path:

@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -129,20 +130,42 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+@contextmanager
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables for programs that are started within the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where downloads are kept between runs: `HEADWATER_CACHE`, or the user's cache folder."""
     environ = environment() if environ is None else environ
     if chosen := environ.get("HEADWATER_CACHE"):
-        return Path(chosen)
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater"
+        return Path(chosen).absolute()
+    return Path(environ.get("XDG_CACHE_HOME") or _user_folder("HEADWATER_CACHE") / ".cache") / "headwater"
 
 
 def home_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where state lives that has no folder lake to live in: `HEADWATER_HOME`, or the user's data folder."""
     environ = environment() if environ is None else environ
     if chosen := environ.get("HEADWATER_HOME"):
-        return Path(chosen)
-    return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "headwater"
+        return Path(chosen).absolute()
+    return Path(environ.get("XDG_DATA_HOME") or _user_folder("HEADWATER_HOME") / ".local" / "share") / "headwater"
+
+
+def _user_folder(variable: str) -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UsageError("this user has no home folder", hint=f"set {variable}") from None
 
 
 def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:

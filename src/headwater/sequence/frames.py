@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -31,7 +32,7 @@ def history_frame(spark: SparkSession, url: str, namespace: Namespace) -> DataFr
     objects = (
         spark.read.format("binaryFile")
         .option("pathGlobFilter", f"*{namespace.suffix}")
-        .load(f"{url.rstrip('/')}/{namespace.folder}")
+        .load(_hadoop_path(f"{url.rstrip('/')}/{namespace.folder}"))
     )
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -39,6 +40,14 @@ def history_frame(spark: SparkSession, url: str, namespace: Namespace) -> DataFr
             yield decode_batch(batch, namespace)
 
     return objects.mapInArrow(decode, SCHEMA)
+
+
+def _hadoop_path(url: str) -> str:
+    """Spark takes paths that are not percent-encoded, and in which some characters are wildcards."""
+    parts = urlsplit(url)
+    plain = unquote(parts.path) if parts.scheme == "file" else parts.path
+    escaped = re.sub(r"([\\{}\[\]*?])", r"\\\1", plain)
+    return f"{parts.scheme}://{parts.netloc}{escaped}"
 
 
 def decode_batch(batch: pa.RecordBatch, namespace: Namespace) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.kernel.artifacts import ICEBERG_AWS_BUNDLE, ICEBERG_SPARK_RUNTIME, fetch, find_java
 from headwater.kernel.errors import UnavailableError, UsageError
 from headwater.kernel.logs import Log, scrub
-from headwater.kernel.settings import S3Settings, SparkSettings, environment
+from headwater.kernel.settings import S3Settings, SparkSettings, environment, variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,7 +182,10 @@ def _start_context(
     _log.info("starting Spark", master=settings.master, log=str(log))
     with log.open("ab") as stream:
         kwargs: dict[str, Any] = {"cwd": home, "stdout": stream, "stderr": stream}
-        gateway = SparkContext._gateway or _explained(lambda: launch(told, kwargs), log)
+        # Otherwise a machine whose own name does not resolve has no Spark.
+        local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(settings.master) else {}
+        with variables(local):
+            gateway = SparkContext._gateway or _explained(lambda: launch(told, kwargs), log)
     context = _explained(lambda: SparkContext(conf=conf, gateway=gateway), log)
     if _is_local(settings.master):
         # The workers are ours too; without this they would be whatever `python3` is on the PATH.
@@ -240,8 +243,15 @@ def _explained(action: Callable[[], T], log: Path) -> T:
         return action()
     except Exception as error:  # whatever two languages and a socket can raise, it means the same
         raise UnavailableError(
-            f"Spark does not start: {_first_line(error)}", hint=f"its log is {log}", log=str(log)
+            f"Spark does not start: {_first_line(error)}", hint=_reason(log), log=str(log)
         ) from error
+
+
+def _reason(log: Path) -> str | None:
+    """The line of Spark's log that names an exception: the log itself may be gone by the time anybody looks."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    telling = [line.strip() for line in lines if "Exception" in line or "Error" in line]
+    return scrub(telling[0]) if telling else None
 
 
 def _first_line(error: BaseException) -> str:
