@@ -10,10 +10,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headwater.coordination.limits import check_key, check_ttl
-from headwater.coordination.model import Absent, CreatedAt, Lease, Put
+from headwater.coordination.limits import check_holder, check_key, check_ttl
+from headwater.coordination.model import Absent, CreatedAt, Lease, LeaseExpiredError, Put
 from headwater.coordination.port import Coordination
-from headwater.kernel.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from headwater.kernel.errors import ConflictError, HeadwaterError, OutcomeUnknownError, UnavailableError
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,25 @@ class Held:
 
 
 def acquire(coordination: Coordination, key: str, holder: str, ttl_seconds: float) -> Held | None:
-    """Take `key` for `holder`, or return `None` when somebody has it."""
+    """Take `key` for `holder`, or return `None` when somebody has it.
+
+    A `LeaseExpiredError` says that the lease ended before it could be used. Nothing is held after any error.
+    """
     check_key(key)
+    check_holder(holder)
     check_ttl(ttl_seconds)
     if coordination.get(key) is not None:
         return None
     lease = coordination.grant(ttl_seconds)
     try:
         fence = coordination.transact([Absent(key)], [Put(key, holder.encode(), lease.id)])
-    except ConflictError:
-        coordination.revoke(lease.id)
-        return None
-    except OutcomeUnknownError as error:
+    except BaseException as error:
         # If the put landed, the end of its lease takes it away; if it is still on its way, it finds no lease.
-        with suppress(UnavailableError):
+        with suppress(HeadwaterError):
             coordination.revoke(lease.id)
-        raise UnavailableError(f"{key} could not be acquired: {error.message}", key=key) from error
+        if isinstance(error, ConflictError) and not isinstance(error, LeaseExpiredError):
+            return None
+        if isinstance(error, OutcomeUnknownError):
+            raise UnavailableError(f"{key} could not be acquired: {error.message}", key=key) from error
+        raise
     return Held(coordination, key, holder, lease, fence)

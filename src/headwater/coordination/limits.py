@@ -15,6 +15,7 @@ MAX_OPERATIONS = 100
 MAX_TRANSACTION_BYTES = MAX_VALUE_BYTES + 128 * 1024
 # Beyond this a timestamp of expiry could overflow; a key that shall stay needs no lease.
 MAX_TTL_SECONDS = 10 * 365 * 86400.0
+MAX_NUMBER = 2**63 - 1
 
 
 def check_key(key: str) -> None:
@@ -44,8 +45,24 @@ def check_ttl(ttl_seconds: float) -> None:
 
 def check_revision(revision: int) -> None:
     """Revisions count from 1; 0 is before everything."""
-    if revision < 0:
+    if not 0 <= revision <= MAX_NUMBER:
         raise UsageError(f"{revision} is not a revision", revision=revision)
+
+
+def check_lease(lease: int) -> None:
+    """Leases count from 1."""
+    if not 1 <= lease <= MAX_NUMBER:
+        raise UsageError(f"{lease} is not a lease", lease=lease)
+
+
+def check_holder(holder: str) -> None:
+    """A holder is any text that can be written down."""
+    try:
+        size = len(holder.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"holder {holder!r} is not valid Unicode", holder=holder) from None
+    if size > MAX_VALUE_BYTES:
+        raise UsageError(f"holder {holder[:40]!r}… has {size} bytes; {MAX_VALUE_BYTES} are allowed", holder=holder[:40])
 
 
 def check_transaction(compares: Sequence[Compare], operations: Sequence[Operation]) -> None:
@@ -62,6 +79,8 @@ def check_transaction(compares: Sequence[Compare], operations: Sequence[Operatio
         written.add(operation.key)
         if isinstance(operation, Put):
             _check_number(operation)
+            if not isinstance(operation.value, bytes):
+                raise UsageError(f"the value of {operation.key} is not bytes", key=operation.key)
             size = len(operation.value)
             if size > MAX_VALUE_BYTES:
                 raise UsageError(
@@ -87,7 +106,7 @@ def _check_number(about: Compare | Put) -> None:
             number = about.lease
         case Put():
             number = 1 if about.lease is None else about.lease
-    if number < 1:
+    if not 1 <= number <= MAX_NUMBER:
         raise UsageError(f"{number} is not a revision or lease for {about.key}", key=about.key)
 
 

@@ -12,7 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Row
 
 from headwater.coordination import tables
-from headwater.coordination.limits import check_key, check_prefix, check_revision, check_transaction, check_ttl
+from headwater.coordination.limits import (
+    check_key,
+    check_lease,
+    check_prefix,
+    check_revision,
+    check_transaction,
+    check_ttl,
+)
 from headwater.coordination.model import (
     Batch,
     Compare,
@@ -26,9 +33,9 @@ from headwater.coordination.model import (
     conflict,
     failed,
 )
-from headwater.coordination.turn import Turn, as_entry, live_entries, under
+from headwater.coordination.turn import Turn, as_entry, under
 from headwater.database import UNIDENTIFIED, Database, Isolation, migrate
-from headwater.kernel.errors import OutcomeUnknownError, UnavailableError
+from headwater.kernel.errors import ConflictError, OutcomeUnknownError, UnavailableError, UsageError
 from headwater.kernel.ids import Ulid, parse_ulid
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -38,8 +45,8 @@ _BATCHES_AT_ONCE = 200
 class DatabaseCoordination:
     """The `Coordination` port on an open database, whose tables it brings up to date first.
 
-    The end of a lease is not seen to by any timer: reads pass over what has expired, and the next writer or
-    watcher deletes it. The last `events_kept` revisions can be watched.
+    The end of a lease is not seen to by any timer: the next writer deletes what hangs on it, and whoever would
+    read or watch it takes a writer's turn first. The last `events_kept` revisions can be watched.
     """
 
     def __init__(
@@ -50,6 +57,8 @@ class DatabaseCoordination:
         poll_seconds: float = 0.05,
         events_kept: int = 10_000,
     ) -> None:
+        if events_kept < 1:
+            raise UsageError(f"{events_kept} revisions cannot be kept", events_kept=events_kept)
         self._database = database
         self._owns_database = owns_database
         self._poll_seconds = poll_seconds
@@ -62,22 +71,13 @@ class DatabaseCoordination:
     def get(self, key: str) -> Entry | None:
         """The key as it stands, or `None`."""
         check_key(key)
-        with self._database.read() as connection:
-            alive = live_entries(self._database.began(connection))
-            row = connection.execute(alive.where(tables.entries.c.key == key)).one_or_none()
-            return None if row is None else as_entry(row)
+        _, found = self._present(tables.entries.c.key == key)
+        return found[0] if found else None
 
     def list(self, prefix: str) -> Listing:
         """All keys under `prefix`, and the revision they are from."""
         check_prefix(prefix)
-        with self._database.read() as connection:
-            # Judged by the time at which the snapshot was not yet taken: a lease that had expired then can never be
-            # renewed later. With any later time, a renewal that the snapshot cannot see would lose us a living key,
-            # and no event would ever tell.
-            alive = live_entries(self._database.began(connection)).where(under(tables.entries.c.key, prefix))
-            rows = connection.execute(alive.order_by(tables.entries.c.key)).all()
-            revision = connection.execute(sa.select(tables.state.c.revision)).scalar_one()
-            return Listing(revision, tuple(as_entry(row) for row in rows))
+        return Listing(*self._present(under(tables.entries.c.key, prefix)))
 
     def transact(
         self, compares: Sequence[Compare], operations: Sequence[Operation], *, operation: Ulid | None = None
@@ -118,11 +118,13 @@ class DatabaseCoordination:
 
     def keep_alive(self, lease: int) -> Lease:
         """Start the lease's time anew."""
+        check_lease(lease)
         with self._turn() as turn:
             return turn.keep_alive(lease)
 
     def revoke(self, lease: int) -> None:
         """End the lease and delete what hangs on it."""
+        check_lease(lease)
         with self._turn() as turn:
             turn.end_lease(lease)
 
@@ -151,16 +153,41 @@ class DatabaseCoordination:
                 return
             clock.sleep(min(self._poll_seconds, remaining))
 
+    def _present(self, which: sa.ColumnElement[bool]) -> tuple[int, tuple[Entry, ...]]:
+        """The revision, and these entries as they stood at it.
+
+        A reader does not judge leases: a renewal that it cannot see may be about to commit, and what was hidden
+        would come back without an event. So it has what seems expired swept, and then believes the rows.
+        """
+        lease = tables.leases.c
+        joined = tables.entries.outerjoin(tables.leases, lease.id == tables.entries.c.lease)
+        select = sa.select(tables.entries, lease.expires_at).select_from(joined).where(which)
+        swept = False
+        while True:
+            with self._database.read() as connection:
+                rows = connection.execute(select.order_by(tables.entries.c.key)).all()
+                revision: int = connection.execute(sa.select(tables.state.c.revision)).scalar_one()
+                ends = [row.expires_at for row in rows if row.expires_at is not None]
+                expired = bool(ends) and min(ends) <= self._database.now(connection)
+            if swept or not expired:
+                return revision, tuple(as_entry(row) for row in rows)
+            self._sweep()
+            swept = True
+
+    def _sweep(self) -> None:
+        """A turn that does nothing of its own."""
+        with self._turn():
+            pass
+
     def _batches(self, prefix: str, after_revision: int) -> tuple[int, tuple[Batch, ...]]:
         """The next batches, and the revision up to which nothing more is to come."""
         event = tables.events.c
         with self._database.read() as connection:
-            began = self._database.began(connection)
-            expired = connection.scalar(sa.select(sa.exists().where(tables.leases.c.expires_at <= began)))
+            now = self._database.now(connection)
+            expired = connection.scalar(sa.select(sa.exists().where(tables.leases.c.expires_at <= now)))
         if expired:
-            # Nobody else may ever come by, and the watcher is owed the event: the turn itself sweeps.
-            with self._turn():
-                pass
+            # Nobody else may ever come by, and the watcher is owed the event.
+            self._sweep()
         with self._database.read() as connection:
             state = connection.execute(sa.select(tables.state)).one()
             if after_revision < state.compacted_revision:
@@ -179,16 +206,26 @@ class DatabaseCoordination:
 
     @contextmanager
     def _turn(self, operation: str | None = None) -> Iterator[Turn]:
-        """Without `operation` the turn does what may be repeated, so that a lost answer is a mere absence."""
+        """Without `operation` the turn does what may be repeated, so that a lost answer is a mere absence.
+
+        A turn that finds a conflict has changed nothing of its own by then, but has swept. The sweep is committed
+        before the conflict is told, since it may be what proves the conflict.
+        """
+        refused: ConflictError | None = None
         try:
             with self._database.write(operation=operation or UNIDENTIFIED, isolation=Isolation.OWN_LOCKS) as connection:
                 turn = Turn(connection, self._database, events_kept=self._events_kept)
-                yield turn
+                try:
+                    yield turn
+                except ConflictError as error:
+                    refused = error
                 turn.finish()
         except OutcomeUnknownError as error:
-            if operation is None:
+            if operation is None or refused is not None:
                 raise UnavailableError(error.message, hint="try again") from error
             raise
+        if refused is not None:
+            raise refused
 
 
 def _as_event(row: Row[Any]) -> Event:

@@ -15,6 +15,7 @@ from headwater.coordination.etcd_gateway import EtcdGateway, RejectedError, deco
 from headwater.coordination.etcd_records import RecordsLease
 from headwater.coordination.limits import (
     check_key,
+    check_lease,
     check_prefix,
     check_revision,
     check_transaction,
@@ -91,13 +92,13 @@ class EtcdCoordination:
             "compare": [self._compare(compare) for compare in compares],
             "success": [self._request(one) for one in operations],
             # The same transaction reads what it found instead, so that the error tells the truth.
-            "failure": [{"request_range": {"key": encode(self._keys + key)}} for key in compared],
+            "failure": [{"request_range": {"key": encode(self._keys + key), "keys_only": True}} for key in compared],
         }
         if operation is not None:
             parse_ulid(operation)
             self._add_record(body, operation, _DONE)
         try:
-            answer = self._call("kv/txn", body, operation=operation or UNIDENTIFIED)
+            answer = self._gateway.call("/v3/kv/txn", body, operation=operation or UNIDENTIFIED)
         except RejectedError as error:
             raise self._rejection(error, operations) from error
         if answer.get("succeeded"):
@@ -119,7 +120,7 @@ class EtcdCoordination:
         body: Body = {"compare": [], "success": [], "failure": []}
         self._add_record(body, parse_ulid(operation), _NEVER)
         try:
-            answer = self._call("kv/txn", body)
+            answer = self._gateway.call("/v3/kv/txn", body)
         except RejectedError as error:
             raise self._rejection(error, ()) from error
         if answer.get("succeeded"):
@@ -135,6 +136,7 @@ class EtcdCoordination:
 
     def keep_alive(self, lease: int) -> Lease:
         """Start the lease's time anew."""
+        check_lease(lease)
         result = self._call("lease/keepalive", {"ID": str(lease)})["result"]
         ttl_seconds = float(result.get("TTL", 0))
         if ttl_seconds <= 0:
@@ -143,11 +145,12 @@ class EtcdCoordination:
 
     def revoke(self, lease: int) -> None:
         """End the lease and delete what hangs on it."""
+        check_lease(lease)
         try:
-            self._call("lease/revoke", {"ID": str(lease)})
+            self._gateway.call("/v3/lease/revoke", {"ID": str(lease)})
         except RejectedError as error:
             if error.code != _NOT_FOUND:
-                raise
+                raise _rejected(error) from error
 
     def watch(self, prefix: str, after_revision: int, timeout_seconds: float) -> Iterator[Batch]:
         """What happens under `prefix` after a revision, until it was quiet for `timeout_seconds`."""
@@ -160,7 +163,9 @@ class EtcdCoordination:
         self._gateway.close()
 
     def _watch(self, prefix: str, after_revision: int, timeout_seconds: float) -> Iterator[Batch]:
-        request = {**self._range(prefix), "start_revision": str(after_revision + 1)}
+        # From the revision itself, which we pass over: where history was compacted up to the one after it, etcd
+        # would start there without a word, although what was deleted there is forgotten.
+        request = {**self._range(prefix), "start_revision": str(max(after_revision, 1))}
         quiet_seconds = max(timeout_seconds, _LEAST_QUIET_SECONDS)
         with self._gateway.stream("/v3/watch", {"create_request": request}, quiet_seconds) as messages:
             for message in messages:
@@ -170,11 +175,16 @@ class EtcdCoordination:
                     raise UnavailableError(f"etcd cancelled the watch: {message.get('cancel_reason', 'no reason')}")
                 # One message never splits a revision, but may carry several.
                 for revision, group in groupby(message.get("events", ()), lambda one: int(one["kv"]["mod_revision"])):
+                    if revision <= after_revision:
+                        continue
                     events = sorted((self._event(one) for one in group), key=lambda event: event.key)
                     yield Batch(revision, tuple(events))
 
-    def _call(self, path: str, body: Mapping[str, object], *, operation: str | None = None) -> dict[str, Any]:
-        return self._gateway.call(f"/v3/{path}", body, operation=operation)
+    def _call(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            return self._gateway.call(f"/v3/{path}", body)
+        except RejectedError as error:
+            raise _rejected(error) from error
 
     def _range(self, prefix: str) -> dict[str, object]:
         end = prefix_end(self._keys + prefix)
@@ -210,7 +220,7 @@ class EtcdCoordination:
 
     def _rejection(self, error: RejectedError, operations: Sequence[Operation]) -> HeadwaterError:
         if error.code != _NOT_FOUND:
-            return UsageError(f"etcd rejected the transaction: {error.message}")
+            return _rejected(error)
         for one in operations:
             if isinstance(one, Put) and one.lease is not None:
                 answer = self._call("lease/timetolive", {"ID": str(one.lease)})
@@ -238,3 +248,7 @@ class EtcdCoordination:
 
     def _key(self, kv: Mapping[str, Any]) -> str:
         return decode(kv["key"]).decode().removeprefix(self._keys)
+
+
+def _rejected(error: RejectedError) -> UsageError:
+    return UsageError(f"etcd rejected the request: {error.message}", code=error.code)

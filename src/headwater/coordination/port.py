@@ -17,9 +17,10 @@ class Coordination(Protocol):
 
     - A revision counts changes over all keys of one coordinator, and only grows. Each transaction that changes
       something has one of its own, and so has the end of each lease.
-    - A key on a lease vanishes when the lease expires: from then on nobody is shown it, no compare holds against
-      it, and watchers are told that it was deleted. One clock judges that: PostgreSQL's, etcd's, or on SQLite the
-      `Clock` that the database was opened with.
+    - A key on a lease vanishes soon after the lease expires, at a revision: from then on nobody is shown it, no
+      compare holds against it, and watchers are told that it was deleted. No transaction finds it after the lease
+      expired on the database; etcd ends leases a little late. One clock judges that: PostgreSQL's, etcd's, or on SQLite
+      the `Clock` that the database was opened with.
     - `UnavailableError`: nothing happened, or nothing that would matter. `OutcomeUnknownError`: only from
       `transact`, when its answer was lost. `ConflictError`: nothing happened. `UsageError` names the bad key.
     """

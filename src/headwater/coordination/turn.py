@@ -2,13 +2,14 @@
 
 Every change takes the lock on the one state row first and keeps it until COMMIT. So revisions are handed out in
 the order in which they become visible, and a watcher that has read up to a revision has missed nothing before it.
-Time is read after the lock was won: a writer that waited judges leases by the moment at which it acts.
+Time is read after the lock was won: a writer that waited judges leases by the moment at which it acts. Nobody
+judges them without the lock, and no turn by an earlier time than the one before it, even if the clock went back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,13 +22,6 @@ from headwater.coordination.port import OUTCOMES_KEPT_SECONDS
 from headwater.database import Database
 from headwater.kernel.errors import CorruptError
 from headwater.kernel.ids import Ulid
-
-
-def live_entries(now: datetime) -> sa.Select[Any]:
-    """The entries that exist at `now`; one whose lease has expired does not, even if its row is still there."""
-    lease = tables.leases
-    joined = tables.entries.outerjoin(lease, lease.c.id == tables.entries.c.lease)
-    return sa.select(tables.entries).select_from(joined).where(lease.c.id.is_(None) | (lease.c.expires_at > now))
 
 
 def under(column: sa.Column[Any], prefix: str) -> sa.ColumnElement[bool]:
@@ -52,17 +46,15 @@ class Turn:
             raise CorruptError(f"{database!r} has lost the state row of coordination")
         self.now = database.now(connection)
         self.revision: int = row.revision
-        self._before: Row[Any] = row
+        self._compacted: int = row.compacted_revision
         self._last_lease: int = row.last_lease
-        expired = sa.select(tables.leases.c.id).where(tables.leases.c.expires_at <= self.now)
-        for lease in connection.execute(expired.order_by(tables.leases.c.expires_at)).scalars().all():
-            self.end_lease(lease)
+        self._end(tables.leases.c.expires_at <= self.now)
 
     def present(self, keys: Iterable[str]) -> dict[str, Entry]:
         """Those of `keys` that exist."""
         if not (wanted := set(keys)):
             return {}
-        found = self._connection.execute(live_entries(self.now).where(tables.entries.c.key.in_(wanted)))
+        found = self._connection.execute(sa.select(tables.entries).where(tables.entries.c.key.in_(wanted)))
         return {row.key: as_entry(row) for row in found}
 
     def apply(self, operations: Sequence[Operation]) -> int:
@@ -100,13 +92,7 @@ class Turn:
 
     def end_lease(self, lease: int) -> None:
         """Delete the lease and, at one revision of their own, the keys that hang on it."""
-        entry = tables.entries.c
-        keys = self._connection.execute(sa.select(entry.key).where(entry.lease == lease)).scalars().all()
-        if keys:
-            self.revision += 1
-        for key in keys:
-            self._delete(key)
-        self._connection.execute(sa.delete(tables.leases).where(tables.leases.c.id == lease))
+        self._end(tables.leases.c.id == lease)
 
     def recorded(self, operation: Ulid) -> tuple[int | None] | None:
         """What is recorded for it: a revision, or that it shall never happen; `None` when nothing is."""
@@ -123,15 +109,33 @@ class Turn:
         self._connection.execute(sa.insert(table).values(row))
 
     def finish(self) -> None:
-        """Write down the new revision. The last act of a turn."""
-        compacted: int = self._before.compacted_revision
+        """Write down the new state, always. The last act of a turn."""
         # Forget in strides, so that not every transaction pays for it.
-        if self.revision - compacted > self._events_kept + self._events_kept // 8:
-            compacted = self.revision - self._events_kept
-            self._connection.execute(sa.delete(tables.events).where(tables.events.c.revision <= compacted))
-        if (self.revision, self._last_lease) != (self._before.revision, self._before.last_lease):
-            values = {"revision": self.revision, "last_lease": self._last_lease, "compacted_revision": compacted}
-            self._connection.execute(sa.update(tables.state).values(values))
+        if self.revision - self._compacted > self._events_kept + self._events_kept // 8:
+            self._compacted = self.revision - self._events_kept
+            self._connection.execute(sa.delete(tables.events).where(tables.events.c.revision <= self._compacted))
+        values = {
+            "revision": self.revision,
+            "compacted_revision": self._compacted,
+            "last_lease": self._last_lease,
+        }
+        self._connection.execute(sa.update(tables.state).values(values))
+
+    def _end(self, which: sa.ColumnElement[bool]) -> None:
+        """End these leases, the earliest first, each at a revision of its own if any key hangs on it."""
+        lease, entry = tables.leases.c, tables.entries.c
+        ended = self._connection.execute(sa.select(lease.id).where(which).limit(1)).first()
+        if ended is None:
+            return
+        hanging = tables.entries.join(tables.leases, lease.id == entry.lease)
+        revision = self.revision + sa.func.dense_rank().over(order_by=(lease.expires_at, lease.id))
+        deleted = sa.select(revision, entry.key).select_from(hanging).where(which)
+        count = sa.select(sa.func.count(entry.lease.distinct())).select_from(hanging).where(which)
+        revisions: int = self._connection.execute(count).scalar_one()
+        self._connection.execute(sa.insert(tables.events).from_select(["revision", "key"], deleted))
+        self._connection.execute(sa.delete(tables.entries).where(entry.lease.in_(sa.select(lease.id).where(which))))
+        self._connection.execute(sa.delete(tables.leases).where(which))
+        self.revision += revisions
 
     def _require_leases(self, operations: Sequence[Operation]) -> None:
         wanted = {one.lease: one.key for one in operations if isinstance(one, Put) and one.lease is not None}

@@ -22,7 +22,8 @@ def upgrade() -> None:
         sa.Column("last_lease", sa.BigInteger, nullable=False),
         sa.CheckConstraint("id = 1", name="coordination_state_one_row"),
     )
-    op.bulk_insert(state, [{"id": 1, "revision": 0, "compacted_revision": 0, "last_lease": 0}])
+    first = {"id": 1, "revision": 0, "compacted_revision": 0, "last_lease": 0}
+    op.bulk_insert(state, [first])
     op.create_table(
         "coordination_leases",
         sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
