@@ -190,7 +190,7 @@ except UnavailableError as error:
 """
     done = in_child(code, tmp_path, **os.environ)
     assert done.stdout.startswith("Spark does not start: ")
-    assert "its log is" in done.stdout
+    assert "Invalid maximum heap size: -Xmxnonsense" in done.stdout
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 

@@ -248,9 +248,9 @@ def _explained(action: Callable[[], T], log: Path) -> T:
 
 
 def _reason(log: Path) -> str | None:
-    """The line of Spark's log that names an exception: the log itself may be gone by the time anybody looks."""
+    """The first line of Spark's log that says what is wrong: the log may be gone by the time anybody looks."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    telling = [line.strip() for line in lines if "Exception" in line or "Error" in line]
+    telling = [line.strip() for line in lines if re.search("Exception|Error|Invalid", line)]
     return scrub(telling[0]) if telling else None
 
 
