@@ -23,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(Path(__file__).parent.glob("*.toml"))
-WORKERS = 2
+WORKERS = 3  # much of their time they wait for servers and leases
 TIMES = count(1_600_000_000)
 KEYS = {"rule", "file", "old", "new", "test"}
 
@@ -110,4 +110,4 @@ def test_the_mutation_is_noticed(outcomes: dict[str, tuple[int, str]], file: Pat
     lines = out.splitlines()
     noticed = code == 1 and any(line.startswith("FAILED ") for line in lines)
     assert noticed, f"{load(file)['rule']} can be broken unnoticed:\n{out}"
-    assert not any(line.startswith("ERROR ") for line in lines), f"red for another reason:\n{out}"
+    assert not any(line.startswith("ERROR tests/") for line in lines), f"red for another reason:\n{out}"
