@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import sequence
+from bench import catalog, query, sequence, tables
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
@@ -18,6 +18,9 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "sequence-guarded-s3": sequence.guarded_on_s3,
     "sequence-history-memory": sequence.history_in_memory,
     "sequence-history-file": sequence.history_on_file,
+    "catalog-tables-file": catalog.tables_on_file,
+    "tables-manifests": tables.thousand_manifests,
+    "query-scan": query.scans,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -1,4 +1,8 @@
-"""The composition root: the only place that constructs backends from settings and URLs."""
+"""The composition root: the only place that constructs backends from settings and URLs.
+
+Rooms that bring large libraries (Arrow, DuckDB, SQLAlchemy) are imported by what opens them: a command that does not
+need them does not wait for them.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from headwater.coordination import Coordination, open_coordination
-from headwater.database import Database, open_database
 from headwater.kernel.clock import Clock, SystemClock
+from headwater.kernel.errors import RefusedError
 from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness, system_randomness
 from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.kernel.settings import Settings, home_folder
 from headwater.sequence.history import History
 from headwater.sequence.model import ID_DIGITS, Namespace
-from headwater.sequence.protocol import Sequencer
+from headwater.sequence.protocol import WRITING, Sequencer
 from headwater.storage.cloud import open_gcs, open_s3
 from headwater.storage.confined import ConfinedStore, ReadOnlyStore
 from headwater.storage.errors import ForbiddenError
@@ -30,6 +33,12 @@ from headwater.storage.port import Capability, ObjectStore, require
 from headwater.storage.probe import probe
 from headwater.storage.retrying import RetryingStore
 from headwater.storage.urls import StoreUrl, parse_url
+
+if TYPE_CHECKING:
+    from headwater.catalog.port import Catalog
+    from headwater.coordination import Coordination
+    from headwater.database import Database
+    from headwater.lake import Lake
 
 # A folder or prefix that holds this object is a lake.
 LAKE_MARKER = "_headwater/lake.json"
@@ -102,14 +111,66 @@ class App:
             policy=self.retry().policy,
         )
 
+    def init_lake(self, url: str) -> Lake:
+        """Make the folder or prefix a lake, unless it is one, and open it."""
+        from headwater.catalog.embedded.open import init_embedded
+
+        self._refuse_nested(url)
+        store = self.open_store(url, needed=WRITING)
+        catalog = init_embedded(
+            store, clock=self.clock, randomness=self.randomness, metrics=self.metrics, policy=self.retry().policy
+        )
+        return self._lake(url, catalog, store)
+
+    def open_lake(self, url: str, *, read_only: bool = False) -> Lake:
+        """The lake at this URL; what is no lake yet is refused, not made one."""
+        from headwater.catalog.embedded.open import open_embedded
+
+        store = self.open_store(url, writable=not read_only, needed=History.needed if read_only else WRITING)
+        catalog = open_embedded(
+            store,
+            clock=self.clock,
+            randomness=self.randomness,
+            metrics=self.metrics,
+            policy=self.retry().policy,
+            read_only=read_only,
+        )
+        return self._lake(url, catalog, store)
+
+    def _lake(self, url: str, catalog: Catalog, store: ObjectStore) -> Lake:
+        from headwater.lake import Lake
+        from headwater.query import QueryOptions
+        from headwater.tables.files import Files
+
+        others = self.settings.storage.allowed_prefixes
+        stores = {location_of(prefix): self.open_store(prefix, writable=False) for prefix in others}
+        query = self.settings.query
+        options = QueryOptions(
+            memory_limit_bytes=query.memory_limit_bytes,
+            threads=query.threads,
+            temp_directory=Path(query.temp_directory) if query.temp_directory else None,
+            timeout_seconds=query.timeout_seconds,
+        )
+        location = location_of(url)
+        return Lake(catalog, Files({**stores, location: store}), location=location, options=options)
+
+    def _refuse_nested(self, url: str) -> None:
+        lake = self.lake_around(url)
+        if lake is not None and str(parse_url(lake)) != str(parse_url(url)):
+            raise RefusedError(f"{url} lies within the lake {lake}", hint="make a lake beside it, not in it", lake=lake)
+
     def open_database(self, lake: str | None = None) -> Database:
         """The state database: the one that the settings name, or a SQLite file in the folder lake, or under home."""
+        from headwater.database import open_database
+
         if self.settings.database is not None:
             return open_database(self.settings.database, clock=self.clock)
         return open_database(self._state_file(lake), clock=self.clock)
 
     def open_coordination(self, lake: str | None = None) -> Coordination:
         """etcd, if the settings name one; otherwise the state database."""
+        from headwater.coordination import open_coordination
+
         target = self.settings.coordination or self.settings.database or self._state_file(lake)
         return open_coordination(target, clock=self.clock)
 
@@ -160,6 +221,14 @@ class App:
         names = (meta.path.removeprefix(f"{name}/") for meta in islice(store.list(name), 1000))
         endings = Counter(found[1] for each in names if (found := _OBJECT_NAME.fullmatch(each)))
         return endings.most_common(1)[0][0] if endings else f".{name}"
+
+
+def location_of(url: str) -> str:
+    """The URL as table metadata spells it: nothing is percent-encoded."""
+    parsed = parse_url(url)
+    if parsed.scheme == "file":
+        return f"file://{parsed.container}"
+    return f"{parsed.scheme}://{parsed.container}" + (f"/{parsed.prefix}" if parsed.prefix else "")
 
 
 def _is_lake(folder: Path) -> bool:

@@ -36,7 +36,10 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def commands(group: click.Group, above: tuple[str, ...] = ("headwater",)) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, (*above, name))
         elif not command.hidden:

@@ -11,22 +11,52 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 from headwater import __version__
 from headwater.app import App
-from headwater.cli.demo import demo, demo_writer
-from headwater.cli.devservices import devservices
-from headwater.cli.doctor import doctor
-from headwater.cli.sequence import sequence
 from headwater.kernel import failpoints, logs, settings
 from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.kernel.logs import scrub, scrub_value
 
+# Where each command is: those that need Arrow and DuckDB are not loaded for those that do not.
+COMMANDS = {
+    "commits": "lake",
+    "demo": "demo",
+    "demo-writer": "demo",
+    "devservices": "devservices",
+    "diff": "lake",
+    "doctor": "doctor",
+    "init": "lake",
+    "query": "query",
+    "refs": "lake",
+    "sequence": "sequence",
+    "show": "lake",
+    "tables": "lake",
+}
+
+
+class Commands(click.Group):
+    """Loads a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Every command, by name."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"headwater.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
 
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 conflict (a retry may win), 4 refused as unsafe, "
     "5 a needed service is unavailable.",
@@ -42,13 +72,6 @@ def cli(context: click.Context, settings_file: Path | None, log_format: str | No
     logs.configure(log_format or loaded.log.format, log_level or loaded.log.level)
     failpoints.arm_from(settings.environment().get("HEADWATER_FAILPOINTS", ""))
     context.obj = App(loaded)
-
-
-cli.add_command(demo)
-cli.add_command(demo_writer)
-cli.add_command(devservices)
-cli.add_command(doctor)
-cli.add_command(sequence)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

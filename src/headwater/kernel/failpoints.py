@@ -47,6 +47,9 @@ class Failpoint(enum.StrEnum):
     PIN_AFTER_ASK = "sequence.pin.after-ask"
     PIN_AFTER_CHECK = "sequence.pin.after-check"
 
+    CATALOG_COMMIT_AFTER_OBJECTS = "catalog.commit.after-objects"
+    CATALOG_COMMIT_AFTER_MANIFEST = "catalog.commit.after-manifest"
+
 
 class Action(enum.StrEnum):
     """What an armed failpoint does."""

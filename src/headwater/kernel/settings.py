@@ -54,6 +54,13 @@ def _http_url(value: str | None) -> str | None:
     return value
 
 
+def _words(value: object) -> object:
+    return [word for word in re.split(r"[,\s]+", value) if word] if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""A list setting; a variable separates the words by commas or spaces."""
+
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
 """A duration setting: `"30s"` or a number of seconds."""
 
@@ -95,6 +102,9 @@ class StorageSettings(_Section):
     retry_attempts: int = Field(6, ge=1, description="How often a request is tried.")
     retry_budget_seconds: Seconds = Field(15.0, description="How long all tries of a request may take.")
     request_timeout_seconds: Seconds = Field(30.0, description="How long one request may take.")
+    allowed_prefixes: Words = Field(
+        (), description="URLs outside the lake under which tables may have files, to be read only."
+    )
     s3: S3Settings = Field(default_factory=lambda: S3Settings(), description="S3 and servers that speak it.")
 
 
@@ -114,14 +124,27 @@ class SparkSettings(_Section):
     driver_memory: str = Field("1g", description="Heap of a local driver.")
 
 
+class QuerySettings(_Section):
+    """What one query may use of this machine."""
+
+    memory_limit_bytes: int | None = Field(
+        None, ge=64 * 1024 * 1024, description="Memory of one query; beyond it, it spills to disk. DuckDB's by default."
+    )
+    threads: int | None = Field(None, ge=1, description="Threads of one query; all cores by default.")
+    timeout_seconds: Seconds | None = Field(None, description="How long a query may take; without end by default.")
+    temp_directory: str | None = Field(None, description="Where queries spill to; the system's by default.")
+
+
 class Settings(_Section):
     """Everything a user can set."""
 
+    lake: str | None = Field(None, description="The lake that commands take when none is named.")
     database: str | None = Field(None, description="SQLAlchemy URL of the state database; SQLite by default.")
     coordination: str | None = Field(None, description="`etcd+http://host:port`, or nothing for the state database.")
     log: LogSettings = Field(default_factory=lambda: LogSettings(), description="Logs.")
     storage: StorageSettings = Field(default_factory=lambda: StorageSettings(), description="Object stores.")
     sequence: SequenceSettings = Field(default_factory=lambda: SequenceSettings(), description="Sequences.")
+    query: QuerySettings = Field(default_factory=lambda: QuerySettings(), description="Queries.")
     spark: SparkSettings = Field(default_factory=lambda: SparkSettings(), description="Spark.")
 
 

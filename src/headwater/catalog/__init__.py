@@ -1,0 +1,5 @@
+"""The catalog: refs, commits, and what each commit holds, behind one port.
+
+`port.py` says what everything above sees, `model.py` in which words, `travel.py` how a hash, a name or a time becomes
+a commit. `embedded/` keeps it all on the lake's own object store.
+"""

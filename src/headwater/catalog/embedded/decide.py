@@ -1,0 +1,172 @@
+"""The decisions of the embedded catalog, without I/O: what a commit may do, where refs may go, what may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from headwater.catalog.embedded.model import Manifest
+from headwater.catalog.errors import (
+    BehindHorizonError,
+    ExpectedVersionMismatchError,
+    NamespaceMissingError,
+    NamespaceNotEmptyError,
+    RefConflictError,
+    RefExistsError,
+    RefNotFoundError,
+)
+from headwater.catalog.model import (
+    Change,
+    CommitRequest,
+    Content,
+    Delete,
+    NamespaceContent,
+    Put,
+    Ref,
+    RefKind,
+    TableKey,
+    same_version,
+)
+from headwater.catalog.names import DEFAULT_BRANCH
+from headwater.kernel.errors import RefusedError, UsageError
+
+
+def found_ref(manifest: Manifest, name: str) -> Ref:
+    """The ref, or an error that names it."""
+    ref = manifest.refs.get(name)
+    if ref is None:
+        raise RefNotFoundError(name)
+    return ref
+
+
+def found_branch(manifest: Manifest, name: str) -> Ref:
+    """The branch; a tag takes no commits."""
+    ref = found_ref(manifest, name)
+    if ref.kind is not RefKind.BRANCH:
+        raise UsageError(f"{name} is a tag, and takes no commits", hint="commit to a branch", ref=name)
+    return ref
+
+
+def keys_to_judge(request: CommitRequest) -> frozenset[TableKey]:
+    """What must be known of the head to judge the request: what is expected, and the namespaces around what is put."""
+    around = {key.parent for key, change in request.changes.items() if isinstance(change, Put)}
+    return frozenset(request.expected) | {parent for parent in around if parent is not None}
+
+
+def empties_namespaces(request: CommitRequest) -> bool:
+    """Whether it deletes a namespace, so that everything at the head must be known."""
+    return any(
+        isinstance(change, Delete) and isinstance(request.expected[key], NamespaceContent)
+        for key, change in request.changes.items()
+    )
+
+
+def judge_versions(request: CommitRequest, present: Mapping[TableKey, Content]) -> None:
+    """Every touched and every read key is what the request rests on (hazard P8), or the first that is not is named."""
+    for key in sorted(request.expected):
+        expected, actual = request.expected[key], present.get(key)
+        if not same_version(expected, actual):
+            raise ExpectedVersionMismatchError(key, expected, actual)
+
+
+def judge_head(ref: str, expected: str, actual: str) -> None:
+    """The ref is where the caller saw it."""
+    if expected != actual:
+        raise RefConflictError(ref, expected, actual)
+
+
+def judge_namespaces(changes: Mapping[TableKey, Change], present: Mapping[TableKey, Content]) -> None:
+    """After the changes, whatever is put has a namespace around it, and no deleted namespace has anything in it."""
+    for key in sorted(changes):
+        parent = key.parent
+        if isinstance(changes[key], Put) and parent is not None and not _is_namespace(parent, changes, present):
+            raise NamespaceMissingError(key, parent)
+    left = sorted(_after(changes, present))
+    for key in sorted(changes):
+        if isinstance(changes[key], Delete) and isinstance(present.get(key), NamespaceContent):
+            inside = next((each for each in left if each.is_in(key.elements)), None)
+            if inside is not None:
+                raise NamespaceNotEmptyError(key, inside)
+
+
+def _is_namespace(key: TableKey, changes: Mapping[TableKey, Change], present: Mapping[TableKey, Content]) -> bool:
+    match changes.get(key):
+        case None:
+            return isinstance(present.get(key), NamespaceContent)
+        case Put(content):
+            return isinstance(content, NamespaceContent)
+        case Delete():
+            return False
+
+
+def _after(changes: Mapping[TableKey, Change], present: Mapping[TableKey, Content]) -> Iterable[TableKey]:
+    kept = (key for key in present if key not in changes)
+    return (*kept, *(key for key, change in changes.items() if isinstance(change, Put)))
+
+
+def commit_time(now: datetime, parent_time: datetime) -> datetime:
+    """A commit's time: by the clock, but never before its parent's, whatever clocks say (hazard P13)."""
+    return max(now, parent_time)
+
+
+def may_be_swept(manifest: Manifest, put_at: datetime) -> bool:
+    """Whether objects that were put at this moment, and that nothing refers to yet, may have been swept since."""
+    staging = manifest.horizons.staging
+    return staging is not None and put_at < staging
+
+
+def is_kept(manifest: Manifest, commit: str, committed_at: datetime) -> bool:
+    """Whether everything that the commit leads to is still there: not behind the horizon, or under a ref."""
+    history = manifest.horizons.history
+    return history is None or committed_at >= history or any(ref.hash == commit for ref in manifest.refs.values())
+
+
+def judge_kept(manifest: Manifest, commit: str, committed_at: datetime) -> None:
+    """Refuse a commit behind the horizon (hazard P6)."""
+    if not is_kept(manifest, commit, committed_at):
+        assert manifest.horizons.history is not None  # otherwise everything is kept
+        raise BehindHorizonError(commit, committed_at, manifest.horizons.history)
+
+
+def with_new_ref(manifest: Manifest, ref: Ref, committed_at: datetime) -> Manifest:
+    """A ref more, on a commit that is kept."""
+    taken = manifest.refs.get(ref.name)
+    if taken is not None:
+        raise RefExistsError(ref.name, taken.hash)
+    judge_kept(manifest, ref.hash, committed_at)
+    return manifest.with_ref(ref)
+
+
+def without_ref(manifest: Manifest, name: str, expected: str) -> Manifest:
+    """A ref less; never the default branch."""
+    if name == DEFAULT_BRANCH:
+        raise RefusedError(f"{name} is the default branch, and stays", hint="assign it another commit", ref=name)
+    judge_head(name, expected, found_ref(manifest, name).hash)
+    return manifest.without_ref(name)
+
+
+def with_moved_ref(manifest: Manifest, name: str, to: str, committed_at: datetime, expected: str) -> Manifest:
+    """A ref elsewhere, on a commit that is kept."""
+    ref = found_ref(manifest, name)
+    judge_head(name, expected, ref.hash)
+    judge_kept(manifest, to, committed_at)
+    return manifest.with_ref(replace(ref, hash=to))
+
+
+def with_history_horizon(manifest: Manifest, moment: datetime) -> Manifest:
+    """The history horizon at this moment, unless it is there or beyond: what may be gone stays gone."""
+    if not _rises(manifest.horizons.history, moment):
+        return manifest
+    return replace(manifest, horizons=replace(manifest.horizons, history=moment))
+
+
+def with_staging_horizon(manifest: Manifest, moment: datetime) -> Manifest:
+    """The staging horizon at this moment, unless it is there or beyond."""
+    if not _rises(manifest.horizons.staging, moment):
+        return manifest
+    return replace(manifest, horizons=replace(manifest.horizons, staging=moment))
+
+
+def _rises(present: datetime | None, moment: datetime) -> bool:
+    return present is None or moment > present

@@ -1,0 +1,177 @@
+"""Reading the embedded catalog: refs and horizons from the latest manifest, everything else from immutable objects.
+
+An object is read first and judged by a manifest that was read after it: what the manifest then calls kept, nobody had
+begun to collect. An object that is missing all the same was collected between the two, and a fresh look at the
+horizon says so; if it does not, the lake is damaged.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headwater.catalog.embedded.codec import MIGRATIONS, Migrations, decode_commit, decode_manifest
+from headwater.catalog.embedded.decide import found_branch, found_ref, is_kept, judge_kept
+from headwater.catalog.embedded.model import MARKER, Horizons, Manifest, StoredCommit
+from headwater.catalog.embedded.objects import Objects, path_of
+from headwater.catalog.embedded.tree import Trees
+from headwater.catalog.errors import CommitNotFoundError
+from headwater.catalog.model import Commit, Content, Difference, Ref, TableKey
+from headwater.kernel.errors import CorruptError, UsageError
+from headwater.kernel.ids import Ulid
+from headwater.sequence.history import History
+from headwater.sequence.model import Entry
+from headwater.storage.errors import ObjectNotFoundError
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The latest manifest, and the entry of the history that holds it."""
+
+    entry: Entry
+    manifest: Manifest
+
+
+class EmbeddedReader:
+    """What can be asked of a lake. Safe to share among threads."""
+
+    def __init__(self, history: History, objects: Objects, lake: Ulid, *, migrations: Migrations = MIGRATIONS) -> None:
+        self.name = history.store.name
+        self.lake = lake
+        self._history = history
+        self._objects = objects
+        self._trees = Trees(objects)
+        self._migrations = migrations
+        self._held: Counter[str] = Counter()
+        self._held_lock = threading.Lock()
+
+    def refs(self) -> tuple[Ref, ...]:
+        """Every branch and tag, by name."""
+        refs = self._seen().manifest.refs
+        return tuple(refs[name] for name in sorted(refs))
+
+    def ref(self, name: str) -> Ref:
+        """The branch or tag, or `RefNotFoundError`."""
+        return found_ref(self._seen().manifest, name)
+
+    def horizons(self) -> Horizons:
+        """How far back history and staged objects are kept."""
+        return self._seen().manifest.horizons
+
+    def commit_at(self, at: str) -> Commit:
+        """The commit of this hash."""
+        return self._kept(at).commit
+
+    def log(self, at: str, *, limit: int | None = None) -> Iterator[Commit]:
+        """The commit and its ancestors along first parents, newest first; it ends at the history horizon."""
+        if limit is not None and limit < 0:
+            raise UsageError(f"a log cannot have {limit} entries", limit=limit)
+        return self._walk(self._kept(at), limit)
+
+    def contents(self, at: str, *, namespace: tuple[str, ...] | None = None) -> Iterator[tuple[TableKey, Content]]:
+        """Everything at a commit, or in one namespace of it, in the order of keys."""
+        stored = self._kept(at)
+        with self._reading(stored.commit):
+            found = self._trees.contents(stored.tree)
+        return iter([(key, found[key]) for key in sorted(found) if namespace is None or key.is_in(namespace)])
+
+    def content(self, at: str, keys: Sequence[TableKey]) -> Mapping[TableKey, Content]:
+        """Those of the keys that exist; only their shards are read."""
+        stored = self._kept(at)
+        with self._reading(stored.commit):
+            return self._trees.content(stored.tree, keys)
+
+    def diff(self, old: str, new: str) -> tuple[Difference, ...]:
+        """What differs between two commits; only the shards that differ are read."""
+        before, after = self._kept(old), self._kept(new)
+        with self._reading(before.commit, after.commit):
+            return self._trees.diff(before.tree, after.tree)
+
+    def outcome(self, branch: str, operation: Ulid) -> Commit | None:
+        """The commit of this operation in the branch's log, as far as history is kept."""
+        head = found_branch(self._seen().manifest, branch).hash
+        return next((commit for commit in self.log(head) if commit.operation == operation), None)
+
+    def _seen(self) -> Seen:
+        entry = self._history.latest()
+        if entry is None:
+            raise UsageError(
+                f"{self.name} is a lake that was never finished: it has {MARKER}, but no manifest",
+                hint="run `headwater init` again",
+                lake=self.name,
+            )
+        path = self._history.namespace.path_of(entry.id)
+        manifest = decode_manifest(entry.payload, path, self._migrations)
+        if manifest.lake != self.lake:
+            raise CorruptError(
+                f"{self.name}: {path} belongs to lake {manifest.lake}, but {MARKER} says {self.lake}",
+                hint="two lakes were copied into one another; restore one of them",
+                path=path,
+            )
+        return Seen(entry, manifest)
+
+    def _stored(self, at: str) -> StoredCommit:
+        """The commit object, wherever it stands."""
+        if not _HASH.fullmatch(at):
+            raise CommitNotFoundError(at, "a hash has 64 hex digits")
+        try:
+            return decode_commit(self._objects.get(at), path_of(at))
+        except ObjectNotFoundError:
+            if any(ref.hash == at for ref in self._seen().manifest.refs.values()):
+                raise self._missing(path_of(at)) from None
+            raise CommitNotFoundError(at) from None
+
+    def _kept(self, at: str) -> StoredCommit:
+        """The commit object, judged by a manifest that was read after it."""
+        stored = self._stored(at)
+        self._judge_kept(stored.commit)
+        return stored
+
+    def _judge_kept(self, commit: Commit) -> None:
+        if not self._is_held(commit.hash):
+            judge_kept(self._seen().manifest, commit.hash, commit.committed_at)
+
+    def _is_held(self, at: str) -> bool:
+        with self._held_lock:
+            return self._held[at] > 0
+
+    def _walk(self, start: StoredCommit, limit: int | None) -> Iterator[Commit]:
+        stored, count = start, 0
+        manifest = self._seen().manifest
+        while limit is None or count < limit:
+            yield stored.commit
+            count += 1
+            if not stored.commit.parents:
+                return
+            parent, when = stored.commit.parents[0], stored.parent_times[0]
+            if not is_kept(manifest, parent, when):
+                return
+            try:
+                stored = decode_commit(self._objects.get(parent), path_of(parent))
+            except ObjectNotFoundError:
+                if is_kept(self._seen().manifest, parent, when):
+                    raise self._missing(path_of(parent)) from None
+                return  # collected while we walked
+
+    @contextmanager
+    def _reading(self, *commits: Commit) -> Iterator[None]:
+        """An object that these commits lead to and that is not there: collected since, or damage."""
+        try:
+            yield
+        except ObjectNotFoundError as error:
+            for commit in commits:
+                self._judge_kept(commit)
+            raise self._missing(str(error.fields["path"])) from error
+
+    def _missing(self, path: str) -> CorruptError:
+        return CorruptError(
+            f"{self.name}: {path} is missing, though a commit that is kept leads to it",
+            hint="restore it from a copy of the lake",
+            path=path,
+        )

@@ -1,0 +1,105 @@
+"""The catalog port. One conformance suite (tests/conformance/test_catalog.py) holds every backend to it.
+
+- A commit is atomic over all of its tables, and strict: it lands on the head that the request names, or not at all.
+- Expected versions, of touched and of merely read tables, are judged against the head that is really there, and
+  before the head itself: who lost a table hears `ExpectedVersionMismatchError`, who only lost the branch hears
+  `RefConflictError` and may retry on the new head.
+- An error that is no `OutcomeUnknownError` means that nothing was changed, and nothing will be.
+- A commit's time is UTC and never precedes its first parent's (hazard P13).
+- Whatever is put has an existing namespace around it; a namespace that holds something is not deleted.
+- Hashes are opaque. A backend may give new contents an id of its own: read back what was committed.
+- A lake has, from its beginning, the branch `main`, which cannot be deleted, and in it the namespace `default`.
+- Where commits take one parent only, the backend keeps a merge parent in a property, and shows it in `parents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from headwater.catalog.model import Commit, CommitRequest, Content, Difference, Ref, RefKind, TableKey
+from headwater.kernel.ids import Ulid
+from headwater.sequence.protocol import Sequencer
+
+
+class Held(Protocol):
+    """What `hold` gives: the means to find out whether it still holds."""
+
+    def check(self) -> None:
+        """Raise `PinLostError` when what is held may have been collected; whatever was read since is in doubt."""
+        ...
+
+
+class TableHeads(Protocol):
+    """Where tables are sequenced namespaces of their own: the head of each."""
+
+    def head(self, location_path: str) -> Sequencer:
+        """The history of the metadata of the table at this path in the lake."""
+        ...
+
+
+class Catalog(Protocol):
+    """Refs, commits, and what is in them."""
+
+    @property
+    def name(self) -> str:
+        """The lake's URL, without secrets; errors begin with it."""
+        ...
+
+    @property
+    def heads(self) -> TableHeads | None:
+        """The tables' own heads, where the backend has them and may write them."""
+        ...
+
+    def refs(self) -> tuple[Ref, ...]:
+        """Every branch and tag, by name."""
+        ...
+
+    def ref(self, name: str) -> Ref:
+        """The branch or tag, or `RefNotFoundError`."""
+        ...
+
+    def create_ref(self, kind: RefKind, name: str, at: str) -> Ref:
+        """A new branch or tag at an existing commit; `RefExistsError` when the name is taken."""
+        ...
+
+    def delete_ref(self, name: str, expected: str) -> None:
+        """Remove it while it is at `expected`, else `RefConflictError`."""
+        ...
+
+    def assign_ref(self, name: str, to: str, expected: str) -> Ref:
+        """Move it from `expected` to another existing commit, else `RefConflictError`."""
+        ...
+
+    def commit_at(self, at: str) -> Commit:
+        """The commit of this hash, or `CommitNotFoundError`, or `BehindHorizonError`."""
+        ...
+
+    def log(self, at: str, *, limit: int | None = None) -> Iterator[Commit]:
+        """The commit and its ancestors along first parents, newest first, as far as history is kept."""
+        ...
+
+    def contents(self, at: str, *, namespace: tuple[str, ...] | None = None) -> Iterator[tuple[TableKey, Content]]:
+        """Everything at a commit in the order of keys, or everything in one namespace, at any depth."""
+        ...
+
+    def content(self, at: str, keys: Sequence[TableKey]) -> Mapping[TableKey, Content]:
+        """Those of the keys that exist at a commit; what is not asked for costs nothing."""
+        ...
+
+    def diff(self, old: str, new: str) -> tuple[Difference, ...]:
+        """The keys whose content differs between two commits, in order."""
+        ...
+
+    def commit(self, request: CommitRequest) -> Commit:
+        """Commit, or say why not; `CommitOutcomeUnknownError` when even that is not known."""
+        ...
+
+    def outcome(self, branch: str, operation: Ulid) -> Commit | None:
+        """The commit of this operation in the branch's log, as far as history is kept."""
+        ...
+
+    def hold(self, at: str, *, holder: str) -> AbstractContextManager[Held]:
+        """While it lasts, nothing that the commit leads to is collected. `holder` says to people who it is."""
+        ...

@@ -1,0 +1,51 @@
+"""How commands take a lake: named first, or from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from headwater.app import App
+from headwater.catalog.names import DEFAULT_BRANCH
+from headwater.kernel.errors import UsageError
+from headwater.lake import Lake
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def words(command: F) -> F:
+    """Adds the positional words: the lake, which may be left out, and what else the command takes."""
+    return click.argument("words", nargs=-1, metavar="[LAKE]")(command)
+
+
+def words_and(metavar: str) -> Callable[[F], F]:
+    """The same for a command that takes more than the lake."""
+    return click.argument("words", nargs=-1, metavar=f"[LAKE] {metavar}")
+
+
+def at_options(command: F) -> F:
+    """Adds `--branch` and `--at`."""
+    command = click.option(
+        "--at", metavar="WHEN", help="A hash or its beginning, a tag, or a moment like 2026-11-15T09:30Z."
+    )(command)
+    return click.option("--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to look at.")(command)
+
+
+def split(app: App, words: tuple[str, ...], *names: str) -> tuple[str, tuple[str, ...]]:
+    """The lake's URL and the other words; as many as there are names."""
+    if len(words) == len(names) + 1:
+        return words[0], words[1:]
+    if len(words) != len(names):
+        raise UsageError(
+            f"{len(words)} words were given", hint=f"give {' '.join(['[LAKE]', *names])}; quote what has spaces"
+        )
+    if app.settings.lake is None:
+        raise UsageError("no lake is named", hint="name it first, or set `lake` in headwater.toml or HEADWATER_LAKE")
+    return app.settings.lake, words
+
+
+def open_to_read(app: App, url: str) -> Lake:
+    """The lake, opened for reading only."""
+    return app.open_lake(url, read_only=True)

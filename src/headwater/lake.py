@@ -1,0 +1,185 @@
+"""A lake, as its users hold it in their hands.
+
+`headwater.open(url)` gives one. It knows a catalog and the files of its tables, and no backend by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from functools import lru_cache
+
+import pyarrow as pa
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.view.metadata import ViewMetadata
+
+from headwater import query
+from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey, ViewContent
+from headwater.catalog.names import DEFAULT_BRANCH
+from headwater.catalog.port import Catalog
+from headwater.catalog.travel import resolve
+from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.query import OpenTable, OpenView, QueryOptions
+from headwater.tables.files import Files
+from headwater.tables.metadata import decode_metadata
+from headwater.tables.model import TableVersion
+from headwater.tables.views import current_version, decode_view
+
+At = str | datetime | None
+
+# Dialects of views that can be run, the one that needs no translation first.
+DIALECTS = ("duckdb", "spark")
+
+# Decoded metadata is kept by location: a metadata.json never changes.
+_DOCUMENTS_KEPT = 256
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table or view of a lake; one whose metadata cannot be read has an error in its place."""
+
+    key: TableKey
+    content: TableContent | ViewContent
+    metadata: TableMetadata | ViewMetadata | None
+    error: HeadwaterError | None = None
+
+
+class Lake:
+    """Tables, views and their history under one root. Safe to share among threads."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        files: Files,
+        *,
+        location: str,
+        options: QueryOptions = QueryOptions(),  # noqa: B008  (frozen)
+    ) -> None:
+        self.catalog = catalog
+        self.files = files
+        self.location = location
+        self._options = options
+        self._table = lru_cache(_DOCUMENTS_KEPT)(self._read_table)
+        self._view = lru_cache(_DOCUMENTS_KEPT)(self._read_view)
+
+    @property
+    def name(self) -> str:
+        """The lake's URL."""
+        return self.catalog.name
+
+    def resolve(self, at: At = None, *, branch: str = DEFAULT_BRANCH) -> str:
+        """The hash of the commit that a hash, the beginning of one, a tag, a branch or a moment means."""
+        return resolve(self.catalog, at, branch)
+
+    def tables(self, *, branch: str = DEFAULT_BRANCH, at: At = None) -> Iterator[Listed]:
+        """Every table and view at a commit. What cannot be read is listed with its error; the rest goes on."""
+        for key, content in self.catalog.contents(self.resolve(at, branch=branch)):
+            if isinstance(content, NamespaceContent):
+                continue
+            try:
+                yield Listed(key, content, self.metadata_of(content))
+            except HeadwaterError as error:
+                yield Listed(key, content, None, error)
+
+    def table(self, name: str | TableKey, *, branch: str = DEFAULT_BRANCH, at: At = None) -> TableVersion:
+        """One table at a commit."""
+        key = TableKey.parse(name) if isinstance(name, str) else name
+        at_hash = self.resolve(at, branch=branch)
+        content = self.content(key, at_hash)
+        if not isinstance(content, TableContent):
+            raise UsageError(f"{key} is a view, not a table", table=str(key))
+        return self.table_at(content)
+
+    def query(self, sql: str, *, branch: str = DEFAULT_BRANCH, at: At = None) -> pa.Table:
+        """The answer to one SELECT over all tables as they stand at one commit."""
+        with self._answering(branch, at) as source:
+            return query.run(sql, source, self.files, options=self._options)
+
+    @contextmanager
+    def stream(self, sql: str, *, branch: str = DEFAULT_BRANCH, at: At = None) -> Iterator[pa.RecordBatchReader]:
+        """The same, batch by batch, for answers that are larger than memory."""
+        with (
+            self._answering(branch, at) as source,
+            query.stream(sql, source, self.files, options=self._options) as reader,
+        ):
+            yield reader
+
+    @contextmanager
+    def _answering(self, branch: str, at: At) -> Iterator[_TablesAt]:
+        """The tables at a commit, held for as long as a query needs them."""
+        at_hash = self.resolve(at, branch=branch)
+        with self.catalog.hold(at_hash, holder="query") as held:
+            yield _TablesAt(self, at_hash)
+            held.check()
+
+    def content(self, key: TableKey, at_hash: str) -> TableContent | ViewContent:
+        """What the catalog holds for a table or view; one that is not there is an error that names its neighbours."""
+        content = self.catalog.content(at_hash, [key]).get(key)
+        if isinstance(content, (TableContent, ViewContent)):
+            return content
+        raise no_such_table(key, self.catalog.contents(at_hash))
+
+    def metadata_of(self, content: TableContent | ViewContent) -> TableMetadata | ViewMetadata:
+        """The document that the content points at."""
+        return self.table_at(content).metadata if isinstance(content, TableContent) else self.view_at(content)
+
+    def table_at(self, content: TableContent) -> TableVersion:
+        """The table at the version that the catalog pins."""
+        return TableVersion(self._table(content.metadata_location), content.metadata_location)
+
+    def view_at(self, content: ViewContent) -> ViewMetadata:
+        """The view at the version that the catalog pins."""
+        return self._view(content.metadata_location)
+
+    def _read_table(self, location: str) -> TableMetadata:
+        return decode_metadata(self.files.read(location), location)
+
+    def _read_view(self, location: str) -> ViewMetadata:
+        return decode_view(self.files.read(location), location)
+
+
+class _TablesAt:
+    """The tables and views of one commit, opened when they are asked for."""
+
+    def __init__(self, lake: Lake, at_hash: str) -> None:
+        self._lake = lake
+        self._hash = at_hash
+
+    def names(self) -> Iterator[TableKey]:
+        """Every table and view."""
+        contents = self._lake.catalog.contents(self._hash)
+        return (key for key, content in contents if not isinstance(content, NamespaceContent))
+
+    def open(self, key: TableKey) -> OpenTable | OpenView | None:
+        """The table or view of this name, or None."""
+        content = self._lake.catalog.content(self._hash, [key]).get(key)
+        if isinstance(content, TableContent):
+            return OpenTable(self._lake.table_at(content).metadata, content.snapshot_id)
+        if isinstance(content, ViewContent):
+            return _opened(self._lake.view_at(content), key)
+        return None
+
+
+def _opened(view: ViewMetadata, key: TableKey) -> OpenView:
+    version = current_version(view)
+    texts = {each.root.dialect.casefold(): each.root.sql for each in version.representations}
+    dialect = next((each for each in DIALECTS if each in texts), None)
+    if dialect is None:
+        raise UsageError(
+            f"the view {key} has no SQL that can be run here, only {', '.join(sorted(texts))}",
+            hint=f"give it a text in one of {', '.join(DIALECTS)}",
+            table=str(key),
+        )
+    columns = next(each for each in view.schemas if each.schema_id == version.schema_id).column_names
+    return OpenView(texts[dialect], dialect, tuple(version.default_namespace), tuple(columns))
+
+
+def no_such_table(key: TableKey, contents: Iterator[tuple[TableKey, Content]]) -> UsageError:
+    """The error for a table that is not there."""
+    known = [str(each) for each, content in contents if not isinstance(content, NamespaceContent)]
+    near = get_close_matches(str(key), known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)} tables: see `headwater tables`"
+    return UsageError(f"there is no table {key}", hint=hint, table=str(key))

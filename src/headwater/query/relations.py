@@ -1,0 +1,295 @@
+"""A table's files as one DuckDB view: read natively, masked by deleted positions, or copied; pending rows behind them.
+
+A mask is one bit string for each data file, joined by the file's place in the list of the scan. That costs less than
+an anti join over positions, and the position is the row's own in its file, whatever filters were pushed down.
+"""
+
+# ruff: noqa: S608 (every name and value in the SQL here is quoted by `types`, or made here)
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyiceberg.types import NestedField
+from pyroaring import BitMap64
+
+from headwater.query.arrow import for_duckdb
+from headwater.query.decide import Layout, lay_out, may_hold_nan
+from headwater.query.filesystem import LakeFileSystem
+from headwater.query.types import column, default_text, duck_type, name, value
+from headwater.tables.files import Files, normalise
+from headwater.tables.model import (
+    FILE_COLUMN,
+    POSITION_COLUMN,
+    ROW_ID_COLUMN,
+    UPDATED_COLUMN,
+    FileTask,
+    ScanPlan,
+    TableCorruptError,
+)
+from headwater.tables.read import EXTRA_COLUMNS, deleted_positions, read_schema, read_task
+
+INTERNAL = '"headwater internal"'
+_LOCAL = "file://"
+_PATTERN = frozenset("*?[]{}\\")
+_READERS = 8
+_MASKS_AT_A_TIME_BYTES = 64 << 20
+_ROWS_FROM_FILES = "hive_partitioning=false, filename=false"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One table of a query, planned: what to read, what a transaction has done to it, whether places are shown."""
+
+    label: str
+    plan: ScanPlan
+    rows: pa.Table | None = None
+    deletes: Mapping[str, BitMap64] = field(default_factory=dict)
+    positions: bool = False
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The columns that are not of the table."""
+        if not self.positions:
+            return ()
+        lineage = (ROW_ID_COLUMN, UPDATED_COLUMN) if self.plan.metadata.format_version >= 3 else ()
+        return (FILE_COLUMN, POSITION_COLUMN, *lineage)
+
+    @property
+    def fields(self) -> tuple[NestedField, ...]:
+        """All columns of its view."""
+        return (*self.plan.schema.fields, *(EXTRA_COLUMNS[each] for each in self.extra))
+
+
+class Relations:
+    """Makes the views of one query in one DuckDB."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, files: Files, filesystem: LakeFileSystem) -> None:
+        self._connection = connection
+        self._files = files
+        self._filesystem = filesystem
+        self._numbers = count()
+        self._paths: dict[str, str] = {}
+        connection.execute(f"CREATE SCHEMA {INTERNAL}")
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file that DuckDB may open."""
+        return list(self._paths.values())
+
+    def stand_in(self, fields: Iterable[NestedField]) -> tuple[str, str]:
+        """An empty table with these columns: its name, and the query that shows it under the table's own names."""
+        fields = tuple(fields)
+        made = f"stand_in_{next(self._numbers)}"
+        self._connection.execute(f"CREATE TABLE {INTERNAL}.{made} ({_columns(fields)})")
+        return made, f"SELECT {_renamed(fields)} FROM {INTERNAL}.{made}"
+
+    def query(self, wanted: Wanted) -> str:
+        """The query that gives the table's rows."""
+        deletes = {normalise(location): positions for location, positions in wanted.deletes.items() if positions}
+        also_deleted = [task.file.file_path for task in wanted.plan.tasks if normalise(task.file.file_path) in deletes]
+        layout = lay_out(wanted.plan, also_deleted)
+        if without := self._without_ids((*layout.plain, *layout.masked)):
+            layout = lay_out(wanted.plan, also_deleted, without)
+        parts = list(self._parts(wanted, layout, deletes))
+        parts += [f"SELECT {_nulls(wanted.fields)} WHERE false"] if not parts else []
+        return f"SELECT {_renamed(wanted.fields)} FROM ({' UNION ALL '.join(parts)})"
+
+    def _parts(self, wanted: Wanted, layout: Layout, deletes: Mapping[str, BitMap64]) -> Iterator[str]:
+        if layout.plain:
+            yield self._native(wanted, layout.plain, None)
+        if layout.masked:
+            yield self._native(wanted, layout.masked, deletes)
+        if layout.copied:
+            yield self._copied(wanted, layout.copied, deletes)
+        if wanted.rows is not None and wanted.rows.num_rows:
+            yield self._pending(wanted, wanted.rows)
+
+    def _native(self, wanted: Wanted, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> str:
+        lineage = [EXTRA_COLUMNS[each] for each in (ROW_ID_COLUMN, UPDATED_COLUMN) if each in wanted.extra]
+        paths = ", ".join(value(self._path(task)) for task in tasks)
+        schema = ", ".join(map(_mapped, (*wanted.plan.schema.fields, *lineage)))
+        scan = f"read_parquet([{paths}], schema=MAP {{{schema}}}, {_ROWS_FROM_FILES})"
+        own = [_own_sql(each, guarded=may_hold_nan(tasks, each)) for each in wanted.plan.schema.fields]
+        chosen = ", ".join([*own, *(_extra_sql(each) for each in wanted.extra)])
+        if deletes is None and not wanted.extra:
+            return f"SELECT {chosen} FROM {scan} AS t"
+        made = self._about_files(tasks, deletes)
+        # A key of 32 bits is the cheapest; without the cast DuckDB would join numbers of 128 bits.
+        joined = f"SELECT {chosen} FROM {scan} AS t JOIN {made} AS f ON f.file = t.file_index::INTEGER"
+        return joined if deletes is None else f"{joined} WHERE get_bit(f.bits, t.file_row_number::INTEGER) = 0"
+
+    def _path(self, task: FileTask) -> str:
+        """How DuckDB names the file. A location outside of every allowed prefix is refused here."""
+        location = task.file.file_path
+        if location not in self._paths:
+            self._paths[location] = self._named(task, location)
+        return self._paths[location]
+
+    def _named(self, task: FileTask, location: str) -> str:
+        self._files.place(location)
+        path = normalise(location)
+        if not path.startswith(_LOCAL) or _PATTERN & set(path):
+            return self._filesystem.add(location, task.file.file_size_in_bytes)
+        path = path.removeprefix(_LOCAL)
+        if not Path(path).is_file():
+            raise TableCorruptError(location, "is missing, though the table's metadata needs it")
+        return path
+
+    def _without_ids(self, tasks: Sequence[FileTask]) -> frozenset[str]:
+        """Files none of whose columns has a field id: natively every one of them would read as NULL."""
+        if not tasks:
+            return frozenset()
+        by_path = {self._path(task): task.file.file_path for task in tasks}
+        found = self._connection.execute(
+            "SELECT file_name FROM parquet_schema(?) GROUP BY file_name HAVING count(field_id) = 0", [list(by_path)]
+        ).fetchall()
+        return frozenset(by_path[path] for (path,) in found)
+
+    def _about_files(self, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> str:
+        made = f"{INTERNAL}.files_{next(self._numbers)}"
+        self._connection.execute(
+            f"CREATE TABLE {made} (file INTEGER, location VARCHAR, first_row_id BIGINT, sequence BIGINT, bits BIT)"
+        )
+        for rows in self._file_rows(tasks, deletes):
+            self._insert(f"INSERT INTO {made} SELECT file, location, first_row_id, sequence, bits::BLOB::BIT", rows)
+        return made
+
+    def _file_rows(self, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> Iterator[pa.Table]:
+        """What the join needs to know of each file, a bounded number of masks at a time."""
+        names = ("file", "location", "first_row_id", "sequence", "bits")
+        kinds = (pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.binary())
+        rows: list[tuple[object, ...]] = []
+        size_bytes = 0
+        for place, (task, mask) in enumerate(zip(tasks, self._masks(tasks, deletes), strict=True)):
+            first = task.file.first_row_id
+            rows.append((place, task.file.file_path, first, None if first is None else task.sequence_number, mask))
+            size_bytes += len(mask or b"")
+            if size_bytes > _MASKS_AT_A_TIME_BYTES or place == len(tasks) - 1:
+                columns = zip(*rows, strict=True)
+                yield pa.table([pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)], names)
+                rows, size_bytes = [], 0
+
+    def _masks(self, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> Iterator[bytes | None]:
+        if deletes is None:
+            yield from (None for _ in tasks)
+        elif all(normalise(task.file.file_path).startswith(_LOCAL) for task in tasks):
+            yield from (_mask(self._files, task, deletes) for task in tasks)
+        else:
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="deletes") as pool:
+                yield from pool.map(lambda task: _mask(self._files, task, deletes), tasks)
+
+    def _copied(self, wanted: Wanted, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64]) -> str:
+        made = f"{INTERNAL}.copied_{next(self._numbers)}"
+        self._connection.execute(f"CREATE TABLE {made} ({_columns(wanted.fields)})")
+        names = [column(each.field_id) for each in wanted.fields]
+        for task in tasks:
+            for batch in _live(self._files, task, wanted, deletes.get(normalise(task.file.file_path))):
+                rows = for_duckdb(pa.Table.from_batches([batch])).rename_columns(names)
+                self._insert(f"INSERT INTO {made} SELECT {_cast(wanted.fields)}", rows)
+        return f"SELECT * FROM {made}"
+
+    def _pending(self, wanted: Wanted, rows: pa.Table) -> str:
+        made = f"{INTERNAL}.pending_{next(self._numbers)}"
+        self._connection.execute(f"CREATE TABLE {made} ({_columns(wanted.fields)})")
+        arrays: list[pa.ChunkedArray | pa.Array] = []
+        for each in wanted.fields:
+            if each.name == POSITION_COLUMN and wanted.positions:
+                arrays.append(pa.array(range(rows.num_rows), pa.int64()))
+            elif each.name in rows.column_names and each.name not in wanted.extra:
+                arrays.append(rows[each.name])
+            else:
+                arrays.append(pa.nulls(rows.num_rows))
+        filled = for_duckdb(pa.table(arrays, [column(each.field_id) for each in wanted.fields]))
+        self._insert(f"INSERT INTO {made} SELECT {_cast(wanted.fields)}", filled)
+        return f"SELECT * FROM {made}"
+
+    def _insert(self, statement: str, rows: pa.Table) -> None:
+        given = f"given_{next(self._numbers)}"
+        self._connection.register(given, rows)
+        try:
+            self._connection.execute(f"{statement} FROM {given}")
+        finally:
+            self._connection.unregister(given)
+
+
+def _mask(files: Files, task: FileTask, deletes: Mapping[str, BitMap64]) -> bytes:
+    """A bit for each row of the file, from the left; set where the row is deleted."""
+    bits = np.zeros(task.file.record_count, np.uint8)
+    for positions in (deleted_positions(files, task), deletes.get(normalise(task.file.file_path))):
+        if positions:
+            _check_within(positions, task)
+            bits[np.asarray(positions.to_array())] = 1
+    return np.packbits(bits).tobytes()
+
+
+def _check_within(positions: BitMap64, task: FileTask) -> None:
+    if positions.max() >= task.file.record_count:
+        raise TableCorruptError(
+            task.file.file_path, f"has {task.file.record_count} rows, and row {positions.max()} of it is deleted"
+        )
+
+
+def _live(files: Files, task: FileTask, wanted: Wanted, deletes: BitMap64 | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that cannot be read natively."""
+    extra = frozenset(wanted.extra)
+    if not deletes:
+        yield from read_task(files, task, plan=wanted.plan, extra=extra)
+        return
+    _check_within(deletes, task)
+    deleted = np.zeros(task.file.record_count, bool)
+    deleted[np.asarray(deletes.to_array())] = True
+    with_positions = extra | {POSITION_COLUMN}
+    shown = [each.name for each in read_schema(wanted.plan, None, extra).fields]
+    for batch in read_task(files, task, plan=wanted.plan, extra=with_positions):
+        kept = batch.filter(pa.array(~deleted[batch.column(POSITION_COLUMN).to_numpy()]))
+        yield kept.select(shown)
+
+
+def _own_sql(each: NestedField, *, guarded: bool) -> str:
+    """A column of the table; guarded, it is the same, but DuckDB does not compare the bounds of its row groups."""
+    made, kind = column(each.field_id), duck_type(each.field_type)
+    return f"CASE WHEN isnan(t.{made}) THEN 'nan'::{kind} ELSE t.{made} END AS {made}" if guarded else f"t.{made}"
+
+
+def _extra_sql(extra: str) -> str:
+    """A column that is not of the table, of a row in a file. A row keeps the id that its file carries for it."""
+    made = column(EXTRA_COLUMNS[extra].field_id)
+    match extra:
+        case "_file":
+            return f"f.location AS {made}"
+        case "_pos":
+            return f"t.file_row_number AS {made}"
+        case "_row_id":
+            return f"coalesce(t.{made}, f.first_row_id + t.file_row_number) AS {made}"
+        case _:
+            return f"coalesce(t.{made}, f.sequence) AS {made}"
+
+
+def _mapped(each: NestedField) -> str:
+    kind = value(duck_type(each.field_type))
+    made = value(column(each.field_id))
+    return f"{each.field_id}: {{name: {made}, type: {kind}, default_value: {value(default_text(each))}::VARCHAR}}"
+
+
+def _columns(fields: Iterable[NestedField]) -> str:
+    return ", ".join(f"{column(each.field_id)} {duck_type(each.field_type)}" for each in fields)
+
+
+def _cast(fields: Iterable[NestedField]) -> str:
+    return ", ".join(f"{column(each.field_id)}::{duck_type(each.field_type)}" for each in fields)
+
+
+def _nulls(fields: Iterable[NestedField]) -> str:
+    return ", ".join(f"NULL::{duck_type(each.field_type)} AS {column(each.field_id)}" for each in fields)
+
+
+def _renamed(fields: Iterable[NestedField]) -> str:
+    return ", ".join(f"{column(each.field_id)} AS {name(each.name)}" for each in fields)

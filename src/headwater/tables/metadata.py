@@ -1,0 +1,130 @@
+"""The metadata.json of a table, v1 to v3, to and from PyIceberg's model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError as ModelError
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import UnknownTransform
+from pyiceberg.typedef import IcebergBaseModel
+
+from headwater.tables.model import TableCorruptError, UnsupportedTableError
+
+NEWEST_VERSION = 3
+_GZIP = b"\x1f\x8b"
+# Types of Iceberg that this version neither reads nor writes.
+_UNSUPPORTED_TYPES = ("variant", "geometry", "geography")
+
+
+def decode_metadata(data: bytes, location: str) -> TableMetadata:
+    """The table that the bytes describe; damage and what we do not know are told apart, and name the location."""
+    document = decode_document(data, location)
+    _refuse_newer(document, location)
+    _refuse_unsupported_types(document, location)
+    try:
+        metadata = TableMetadataUtil.parse_obj(document)
+        # PyIceberg looks these up late; a document that points at nothing is refused here.
+        metadata.schema()
+        metadata.spec()
+    except ModelError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise TableCorruptError(location, f"is not table metadata: {where}: {first['msg']}") from error
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise TableCorruptError(location, f"is not table metadata: {error}") from error
+    if metadata.current_snapshot_id is not None and metadata.current_snapshot() is None:
+        raise TableCorruptError(location, f"has no snapshot {metadata.current_snapshot_id}, which it says is current")
+    _refuse_unknown_transforms(metadata, location)
+    return metadata
+
+
+def decode_document(data: bytes, location: str) -> dict[str, Any]:
+    """The JSON object itself, uncompressed."""
+    try:
+        document = json.loads(gzip.decompress(data) if data[:2] == _GZIP else data)
+    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
+        raise TableCorruptError(location, f"is not JSON, or was cut short: {error}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("format-version"), int):
+        raise TableCorruptError(location, "is not table metadata: it has no format-version")
+    return document
+
+
+def encode_metadata(metadata: TableMetadata, *, base: Mapping[str, Any] | None = None) -> bytes:
+    """The bytes of a metadata.json.
+
+    What PyIceberg's model does not know (of `base`, the document that the metadata was made from) is carried over.
+    """
+    # PyIceberg refuses to write v3 in the model's own method; its base class can.
+    document = json.loads(IcebergBaseModel.model_dump_json(metadata))
+    if base is not None:
+        _carry_over(document, base, metadata)
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _carry_over(document: dict[str, Any], base: Mapping[str, Any], metadata: TableMetadata) -> None:
+    known = _aliases(type(metadata))
+    document.update({key: value for key, value in base.items() if key not in known and key not in document})
+    of_snapshot = _aliases(Snapshot)
+    before = {each.get("snapshot-id"): each for each in base.get("snapshots") or ()}
+    for snapshot in document.get("snapshots", ()):
+        old = before.get(snapshot["snapshot-id"], {})
+        snapshot.update({key: value for key, value in old.items() if key not in of_snapshot})
+
+
+def _aliases(model: type[IcebergBaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+def _refuse_newer(document: Mapping[str, Any], location: str) -> None:
+    version = document["format-version"]
+    if version > NEWEST_VERSION or version < 1:
+        raise UnsupportedTableError(
+            f"{location} is a table of Iceberg format version {version}",
+            hint=f"versions 1 to {NEWEST_VERSION} are known; upgrade headwater",
+            path=location,
+            format_version=version,
+        )
+
+
+def _refuse_unsupported_types(document: Mapping[str, Any], location: str) -> None:
+    for schema in (document.get("schema"), *(document.get("schemas") or ())):
+        for column, kind in _columns(schema, ""):
+            if kind.startswith(_UNSUPPORTED_TYPES):
+                raise UnsupportedTableError(
+                    f"{location}: column {column} is of type {kind}, which is not supported",
+                    hint="drop the column, or read the table with another engine",
+                    path=location,
+                    column=column,
+                )
+
+
+def _columns(kind: object, name: str) -> Iterator[tuple[str, str]]:
+    """Every column with a type that is a word, by its dotted name."""
+    if isinstance(kind, str):
+        yield name, kind
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields") or ():
+        if isinstance(field, dict):
+            yield from _columns(field.get("type"), f"{name}.{field.get('name')}".lstrip("."))
+    for part in ("element", "key", "value"):
+        yield from _columns(kind.get(part), f"{name}.{part}".lstrip("."))
+
+
+def _refuse_unknown_transforms(metadata: TableMetadata, location: str) -> None:
+    fields = [(field, field.transform) for spec in metadata.partition_specs for field in spec.fields]
+    fields += [(field, field.transform) for order in metadata.sort_orders for field in order.fields]  # type: ignore[misc]
+    for field, transform in fields:
+        if isinstance(transform, UnknownTransform):
+            raise UnsupportedTableError(
+                f"{location}: {transform._transform} of column {field.source_id} is not a transform that is known",
+                hint="upgrade headwater, or change the table's partitioning with the engine that made it",
+                path=location,
+            )

@@ -1,0 +1,158 @@
+"""What can be done to the rows of a table. Each operation is built, not made: it returns a staged change.
+
+Rows become data files in the sink; without one they are part of what is staged. Every operation is one edit of files
+(`model.Edit`), and `snapshot.stage_snapshot` makes all of them into snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _StrictMetricsEvaluator, bind, extract_field_ids
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import DoubleType, FloatType
+from pyroaring import BitMap64
+
+from headwater.tables.model import (
+    ROW_ID_COLUMN,
+    UPDATED_COLUMN,
+    Edit,
+    FileTask,
+    NewFile,
+    RowDeletes,
+    Staged,
+    TableFile,
+    TableUsageError,
+    TableVersion,
+)
+from headwater.tables.parquet import FileSink, Rows, write_rows
+from headwater.tables.read import positions_of, read_task
+from headwater.tables.scan import ALWAYS_TRUE, plan_scan
+from headwater.tables.snapshot import Staging, stage_snapshot
+
+
+@dataclass
+class CollectingSink:
+    """Keeps new data files in memory, to be part of the staged change."""
+
+    files: list[NewFile] = field(default_factory=list)
+
+    def write(self, files: Iterable[NewFile]) -> None:
+        """Keep them."""
+        self.files.extend(files)
+
+
+def append(staging: Staging, base: TableVersion, rows: Rows, *, sink: FileSink | None = None) -> Staged:
+    """Add rows."""
+    return _stage(staging, base, Edit(), Operation.APPEND, rows, sink)
+
+
+def overwrite(
+    staging: Staging,
+    base: TableVersion,
+    rows: Rows,
+    *,
+    where: BooleanExpression = ALWAYS_TRUE,
+    sink: FileSink | None = None,
+) -> Staged:
+    """Put these rows, of which there may be none, in the place of all that match `where`."""
+    return _stage(staging, base, _deletion(staging, base, where), Operation.OVERWRITE, rows, sink)
+
+
+def delete(staging: Staging, base: TableVersion, where: BooleanExpression) -> Staged:
+    """Delete the rows that match."""
+    return stage_snapshot(staging, base, _deletion(staging, base, where), Operation.DELETE)
+
+
+def delete_positions(staging: Staging, base: TableVersion, positions: Mapping[str, BitMap64]) -> Staged:
+    """Delete rows by data file and position."""
+    tasks = {task.file.file_path: task for task in plan_scan(staging.files, base.metadata).tasks}
+    unknown = sorted(positions.keys() - tasks.keys())
+    if unknown:
+        raise TableUsageError(f"{unknown[0]} is not a data file of {base.metadata.location}", path=unknown[0])
+    return edit_positions(staging, base, tuple((tasks[path], each) for path, each in positions.items()), None)
+
+
+def edit_positions(
+    staging: Staging,
+    base: TableVersion,
+    deletes: Sequence[tuple[FileTask, BitMap64]],
+    rows: Rows | None,
+    *,
+    sink: FileSink | None = None,
+) -> Staged:
+    """Delete rows of known files and add others, as one snapshot: what an update comes down to."""
+    edit = Edit(deletes=tuple(RowDeletes(task, positions) for task, positions in deletes))
+    if rows is None:
+        return stage_snapshot(staging, base, edit, Operation.DELETE)
+    return _stage(staging, base, edit, Operation.OVERWRITE, rows, sink)
+
+
+def rewrite(staging: Staging, base: TableVersion, tasks: Sequence[FileTask], *, sink: FileSink | None = None) -> Staged:
+    """Write the live rows of these data files into new ones, and let the old ones and their deletes go.
+
+    The rows stay what they were: new files take the number of the base snapshot, up to which deletes have been folded
+    in, and on v3 each row carries its id and the number of its last update (P11).
+    """
+    plan = plan_scan(staging.files, base.metadata)
+    if plan.snapshot is None or not tasks:
+        raise TableUsageError(f"there is nothing to rewrite in {base.metadata.location}")
+    lineage = frozenset({ROW_ID_COLUMN, UPDATED_COLUMN}) if base.metadata.format_version >= 3 else frozenset()
+    batches = (
+        batch for task in tasks for batch in read_task(staging.files, task, plan=plan, extra=lineage) if batch.num_rows
+    )
+    edit = Edit(removed=frozenset(task.file.file_path for task in tasks), sequence_number=plan.snapshot.sequence_number)
+    return _stage(staging, base, edit, Operation.REPLACE, batches, sink)
+
+
+def _stage(
+    staging: Staging, base: TableVersion, edit: Edit, operation: Operation, rows: Rows, sink: FileSink | None
+) -> Staged:
+    collected = CollectingSink()
+    added = write_rows(rows, metadata=base.metadata, files=sink or collected, randomness=staging.randomness)
+    staged = stage_snapshot(staging, base, replace(edit, added=added), operation)
+    return replace(staged, files=(*collected.files, *staged.files))
+
+
+def _deletion(staging: Staging, base: TableVersion, where: BooleanExpression) -> Edit:
+    """Files whose every row matches go as a whole; of the others, the rows that match."""
+    plan = plan_scan(staging.files, base.metadata, row_filter=where)
+    must_match = _MustMatch(plan.schema, where)
+    removed: set[str] = set()
+    deletes: list[RowDeletes] = []
+    for task in plan.tasks:
+        if must_match.every_row_of(task.file):
+            removed.add(task.file.file_path)
+            continue
+        positions = positions_of(staging.files, task, base.metadata, where)
+        if positions:
+            deletes.append(RowDeletes(task, positions))
+    return Edit(removed=frozenset(removed), deletes=tuple(deletes))
+
+
+class _MustMatch:
+    """Proofs, from metadata alone, that every row of a file matches.
+
+    PyIceberg's evaluator takes a null for a match of `!=` and `NOT IN`, which it is not, and a count that is missing
+    for none. So it is asked only about files that are known to have no null in any column of the filter, and about
+    columns that cannot be NaN.
+    """
+
+    def __init__(self, schema: Schema, where: BooleanExpression) -> None:
+        self._everything = isinstance(where, AlwaysTrue)
+        self._evaluator = _StrictMetricsEvaluator(schema, where)
+        self._columns = extract_field_ids(bind(schema, where, case_sensitive=True))
+        plain = {field.field_id for field in schema.fields if field.field_type.is_primitive}
+        floats = {field.field_id for field in schema.fields if isinstance(field.field_type, (FloatType, DoubleType))}
+        self._may_ask = self._columns <= plain - floats
+
+    def every_row_of(self, file: TableFile) -> bool:
+        """Whether the file can go without being read."""
+        if self._everything:
+            return True
+        nulls = file.null_value_counts or {}
+        known = self._may_ask and all(nulls.get(column) == 0 for column in self._columns)
+        return known and self._evaluator.eval(file) == ROWS_MUST_MATCH

@@ -1,0 +1,197 @@
+"""Real processes that commit to one lake at once, killed and stopped at every failpoint of a commit.
+
+What is true is the raw JSON of manifests and objects, replayed against a dictionary; no product code reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.app import App
+from headwater.catalog.embedded.open import init_embedded
+from headwater.catalog.embedded.protocol import EmbeddedCatalog
+from headwater.devservices import Endpoint, create_bucket
+from headwater.kernel import settings
+from headwater.kernel.clock import SystemClock
+from headwater.kernel.failpoints import Failpoint
+from headwater.kernel.ids import new_ulid
+from headwater.kernel.randomness import system_randomness
+from headwater.sequence.collect import Collector
+from headwater.sequence.model import Namespace, Retention
+from headwater.sequence.protocol import WRITING, Sequencer
+from headwater.storage.port import ObjectStore
+from tests.crash.catalog_actor import open_lake, request
+from tests.crash.child import child
+from tests.fixtures.stores import BUCKET
+
+COMMIT = [Failpoint.CATALOG_COMMIT_AFTER_OBJECTS, Failpoint.CATALOG_COMMIT_AFTER_MANIFEST]
+BELOW = [Failpoint.WRITE_BEFORE_CREATE, Failpoint.WRITE_AFTER_CREATE, Failpoint.WRITE_AFTER_CHECK]
+LANDED = {Failpoint.CATALOG_COMMIT_AFTER_MANIFEST, Failpoint.WRITE_AFTER_CREATE, Failpoint.WRITE_AFTER_CHECK}
+ACTOR = "tests.crash.catalog_actor"
+
+both = pytest.mark.parametrize("place", ["file", pytest.param("s3", marks=pytest.mark.services)], indirect=True)
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Place:
+    """Where the lake is, and how another process gets there."""
+
+    url: str
+    environ: dict[str, str]
+
+    def app(self) -> App:
+        return App(settings.load(environ=self.environ))
+
+    def store(self) -> ObjectStore:
+        return self.app().open_store(self.url, needed=WRITING)
+
+    def init(self) -> EmbeddedCatalog:
+        app = self.app()
+        init_embedded(self.store(), clock=app.clock, randomness=app.randomness)
+        return open_lake(app, self.url)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "file":
+        return Place(str(tmp_path / "lake"), {})
+    endpoint: Endpoint = request.getfixturevalue("versitygw")
+    create_bucket(endpoint, BUCKET)
+    assert endpoint.access_key_id is not None
+    assert endpoint.secret_access_key is not None
+    environ = {
+        "HEADWATER_STORAGE_S3_ENDPOINT": endpoint.url,
+        "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": endpoint.access_key_id,
+        "HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": endpoint.secret_access_key,
+    }
+    return Place(f"s3://{BUCKET}/{new_ulid(SystemClock(), system_randomness())}", environ)
+
+
+class Truth:
+    """The log of main and what each commit holds, from the bytes alone."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        paths = [meta.path for meta in store.list("_headwater/catalog/manifest")]
+        manifest = json.loads(store.get(paths[-1]).data.partition(b"\n")[2])
+        self.commits: list[dict[str, Any]] = []
+        digest: str | None = manifest["refs"]["main"]["hash"]
+        while digest:
+            commit = self._object(digest)
+            self.commits.insert(0, commit)
+            digest = commit["parents"][0]["hash"] if commit["parents"] else None
+        self.operations = [commit["properties"].get("headwater.operation") for commit in self.commits]
+
+    def tables(self, commit: dict[str, Any]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for digest in commit["tree"].values():
+            for name, content in self._object(digest)["contents"].items():
+                if content["type"] == "table":
+                    found[name] = content["metadata_location"]
+        return found
+
+    def _object(self, digest: str) -> dict[str, Any]:
+        data = self._store.get(f"_headwater/catalog/objects/{digest[:2]}/{digest[2:]}").data
+        assert hashlib.sha256(data).hexdigest() == digest
+        values: dict[str, Any] = json.loads(data)
+        return values
+
+    def judge(self, said: list[dict[str, Any]]) -> None:
+        """Each success is in the log once, no conflict is; each commit is its parent and its own change."""
+        for report in said:
+            count = self.operations.count(report["operation"])
+            if report["outcome"] == "committed":
+                assert count == 1, report
+            elif report["outcome"] == "conflict":
+                assert count == 0, report
+        model: dict[str, str] = {}
+        for number, commit in enumerate(self.commits):
+            if number:
+                model["default.shared"] = str(number)
+                model[f"default.{commit['actor']}"] = commit["properties"]["headwater.operation"]
+                assert commit["committed_at"] >= self.commits[number - 1]["committed_at"]
+            assert self.tables(commit) == model, commit
+
+
+@both
+@pytest.mark.parametrize("point", [*COMMIT, *BELOW], ids=str)
+def test_a_writer_killed_among_others(place: Place, point: Failpoint) -> None:
+    catalog = place.init()
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(child(ACTOR, place.url, name, "6", environ=place.environ)) for name in ("ann", "bob")
+        ]
+        victim = stack.enter_context(
+            child(ACTOR, place.url, "eve", "50", environ=place.environ, failpoints=f"{point}=kill@4")
+        )
+        last = victim.killed()
+        said = [report for other in others for report in other.finished()]
+    truth = Truth(place.store())
+    truth.judge([*said, *last])
+    assert sum(report["outcome"] == "committed" for report in said) == 12
+    assert last[-1]["outcome"] == "trying"
+    landed = truth.operations.count(last[-1]["operation"])
+    if point in COMMIT:
+        assert landed == (point in LANDED)
+    else:  # the id may have been somebody else's
+        assert landed <= (point in LANDED)
+    outcome = catalog.outcome("main", last[-1]["operation"])
+    assert (outcome is not None) == bool(landed)
+    with child(ACTOR, place.url, "eve", "1", environ=place.environ) as successor:
+        said = successor.finished()
+    Truth(place.store()).judge(said)
+
+
+@both
+def test_a_writer_stopped_while_its_objects_are_swept(place: Place) -> None:
+    """It stalls between its objects and its manifest; nothing but the staging horizon is written meanwhile."""
+    catalog, store = place.init(), place.store()
+    known = {meta.path for meta in store.list("_headwater/catalog/objects")}
+    point = Failpoint.CATALOG_COMMIT_AFTER_OBJECTS
+    with child(ACTOR, place.url, "eve", "1", environ=place.environ, failpoints=f"{point}=stop@1") as actor:
+        actor.wait_stopped()
+        swept = {meta.path for meta in store.list("_headwater/catalog/objects")} - known
+        assert len(swept) == 3
+        catalog.publish_staging_horizon(SystemClock().now() + timedelta(milliseconds=1))
+        for path in swept:
+            store.delete(path)
+        said = actor.resumed()
+    assert [report["outcome"] for report in said] == ["trying", "committed"]
+    Truth(store).judge(said)
+
+
+@both
+@pytest.mark.parametrize("point", [*COMMIT, *BELOW], ids=str)
+def test_a_writer_stopped_while_history_moves_on_and_is_collected(place: Place, point: Failpoint) -> None:
+    catalog, store = place.init(), place.store()
+    app = place.app()
+    with child(ACTOR, place.url, "eve", "1", environ=place.environ, failpoints=f"{point}=stop@1") as actor:
+        actor.wait_stopped()
+        for _ in range(3):
+            catalog.commit(request(catalog, "ann", new_ulid(app.clock, app.randomness)))
+        sequencer = Sequencer(
+            store,
+            Namespace("_headwater/catalog", "manifest", ".manifest"),
+            clock=app.clock,
+            randomness=app.randomness,
+        )
+        Collector(sequencer, Retention(timedelta(0), timedelta(0))).collect()
+        said = actor.resumed()
+    truth = Truth(store)
+    truth.judge(said)
+    assert said[-1]["outcome"] == "committed"
+    # What was stopped in front of the create comes too late, and tries again; the others had committed.
+    assert len([report for report in said if report["outcome"] == "trying"]) == (1 if point in LANDED else 2)
+
+
+def test_every_failpoint_of_the_catalog_is_exercised() -> None:
+    assert {each for each in Failpoint if each.startswith("catalog.")} == set(COMMIT)

@@ -1,0 +1,209 @@
+"""metadata.json: every version is read, damage and the unknown are told apart, nothing unknown is lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataUtil, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from headwater.kernel.clock import SystemClock
+from headwater.kernel.ids import new_ulid
+from headwater.kernel.randomness import seeded
+from headwater.sequence.codec import Body
+from headwater.storage.memory import MemoryStore
+from headwater.storage.port import Create
+from headwater.tables.files import Files, normalise
+from headwater.tables.head import MetadataCodec, head_namespace
+from headwater.tables.metadata import decode_metadata, encode_metadata
+from headwater.tables.model import NewFile, OutsideLakeError, TableCorruptError, UnsupportedTableError
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
+SPEC = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket"))
+
+
+def document(version: int = 2) -> dict[str, Any]:
+    made = new_table_metadata(SCHEMA, SPEC, UNSORTED_SORT_ORDER, "file:///t", {"format-version": str(version)})
+    if version == 3:
+        made = made.model_copy(update={"next_row_id": 0})
+    parsed: dict[str, Any] = json.loads(encode_metadata(made))
+    return parsed
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("compress", [False, True])
+def test_every_version_comes_back_as_it_was(version: int, compress: bool) -> None:
+    original = document(version)
+    data = json.dumps(original).encode()
+    decoded = decode_metadata(gzip.compress(data) if compress else data, "m")
+    assert decoded.format_version == version
+    assert json.loads(encode_metadata(decoded)) == original
+    # PyIceberg, which reads v3, reads what it would not write.
+    assert TableMetadataUtil.parse_raw(encode_metadata(decoded).decode()).schema() == decoded.schema()
+
+
+def change(path: str, value: object) -> bytes:
+    """The document with one thing changed; None removes it."""
+    changed = document(3)
+    *way, last = path.split("/")
+    place: Any = changed
+    for each in way:
+        place = place[int(each) if each.isdigit() else each]
+    if value is None:
+        del place[last]
+    else:
+        place[int(last) if last.isdigit() else last] = value
+    return json.dumps(changed).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is not JSON, or was cut short"),
+        (json.dumps(document()).encode()[:200], "is not JSON, or was cut short"),
+        (gzip.compress(json.dumps(document()).encode())[:80], "is not JSON, or was cut short"),
+        (b"[1]", "it has no format-version"),
+        (b"{}", "it has no format-version"),
+        (change("format-version", "two"), "it has no format-version"),
+        (change("location", None), "is not table metadata: location: Field required"),
+        (change("schemas", None), "is not table metadata: current-schema-id 0"),
+        (change("current-schema-id", 9), "is not table metadata"),
+        (change("default-spec-id", 9), "is not table metadata"),
+        (change("current-snapshot-id", 12), "has no snapshot 12"),
+        (change("partition-specs/0/fields/0/transform", 7), "is not table metadata"),
+        (change("schemas/0/fields/0/type", "decimal(99)"), "is not table metadata"),
+    ],
+)
+def test_damage_is_told_with_the_file(data: bytes, said: str) -> None:
+    with pytest.raises(TableCorruptError) as caught:
+        decode_metadata(data, "file:///t/m.json")
+    assert caught.value.message.startswith("file:///t/m.json")
+    assert said in caught.value.message
+    assert caught.value.fields["path"] == "file:///t/m.json"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (change("format-version", 4), "format version 4"),
+        (change("format-version", 0), "format version 0"),
+        (change("partition-specs/0/fields/0/transform", "zorder"), "zorder"),
+        (change("schemas/0/fields/1/type", "variant"), "column name is of type variant"),
+        (change("schemas/0/fields/1/type", "geometry"), "column name is of type geometry"),
+        (
+            change(
+                "schemas/0/fields/1/type",
+                {"type": "list", "element-id": 9, "element": "variant", "element-required": False},
+            ),
+            "column name.element is of type variant",
+        ),
+    ],
+)
+def test_what_is_not_known_is_refused_and_not_called_damage(data: bytes, said: str) -> None:
+    with pytest.raises(UnsupportedTableError) as caught:
+        decode_metadata(data, "file:///t/m.json")
+    assert said in caught.value.message
+    assert "file:///t/m.json" in caught.value.message
+    assert caught.value.hint
+
+
+def test_what_the_model_does_not_know_is_carried_over() -> None:
+    base = document(3)
+    base["encryption-keys"] = [{"key-id": "k"}]
+    base["snapshots"] = [
+        {
+            "snapshot-id": 5,
+            "sequence-number": 1,
+            "timestamp-ms": 1,
+            "manifest-list": "l",
+            "first-row-id": 0,
+            "added-rows": 0,
+            "key-id": "k",
+            "summary": {"operation": "append"},
+        }
+    ]
+    metadata = decode_metadata(json.dumps(base).encode(), "m")
+    again = json.loads(encode_metadata(metadata, base=base))
+    assert again["encryption-keys"] == [{"key-id": "k"}]
+    assert again["snapshots"][0]["key-id"] == "k"
+    assert "encryption-keys" not in json.loads(encode_metadata(metadata))
+
+
+class TestHead:
+    """A metadata.json is an object of its table's sequence."""
+
+    def test_writer_and_predecessor_are_properties(self) -> None:
+        writer, previous = (new_ulid(SystemClock(), seeded(n)) for n in (1, 2))
+        payload = encode_metadata(decode_metadata(json.dumps(document()).encode(), "m"))
+        data = MetadataCodec().encode(Body(writer, previous, payload))
+        body = MetadataCodec().decode(data, "m")
+        assert (body.writer, body.previous) == (writer, previous)
+        properties = decode_metadata(data, "m").properties
+        assert properties["headwater.writer"] == writer
+        # The first of its line has no predecessor, whatever the payload was made from.
+        first = MetadataCodec().encode(Body(writer, None, data))
+        assert MetadataCodec().decode(first, "m").previous is None
+
+    @pytest.mark.parametrize("data", [b"", b"{}", b'{"properties": {}}', b'{"properties": {"headwater.writer": "x"}}'])
+    def test_what_was_not_written_here_is_no_head(self, data: bytes) -> None:
+        with pytest.raises(TableCorruptError, match="m is not table metadata written here"):
+            MetadataCodec().decode(data, "m")
+
+    def test_where_it_lies(self) -> None:
+        assert head_namespace("ns/t").path_of(7) == "ns/t/metadata/00000000000000000007.metadata.json"
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("location", "same"),
+        [
+            ("/a/b", "file:///a/b"),
+            ("file:/a/b", "file:///a/b"),
+            ("file:///a/b", "file:///a/b"),
+            ("s3a://b/k", "s3://b/k"),
+            ("S3N://b/k", "s3://b/k"),
+            ("s3://b/k%20x y", "s3://b/k%20x y"),
+            ("gs://b/k", "gs://b/k"),
+        ],
+    )
+    def test_one_spelling(self, location: str, same: str) -> None:
+        assert normalise(location) == same
+
+    def test_the_longest_prefix_wins_and_aligns_to_segments(self) -> None:
+        outer, inner = MemoryStore(SystemClock()), MemoryStore(SystemClock())
+        files = Files({"s3://b/lake": outer, "s3a://b/lake/other/": inner})
+        assert files.place("s3n://b/lake/other/x") == (inner, "x")
+        assert files.place("s3://b/lake/others/x") == (outer, "others/x")
+
+    @pytest.mark.parametrize(
+        "location",
+        ["s3://b/lakes/x", "s3://c/lake/x", "/etc/passwd", "s3://b/lake/../x", "s3://b/lake/", "x", "s3://b/lake"],
+    )
+    def test_outside_is_refused(self, location: str) -> None:
+        files = Files({"s3://b/lake": MemoryStore(SystemClock())})
+        with pytest.raises(OutsideLakeError) as caught:
+            files.read(location)
+        assert location in caught.value.message
+        assert "s3://b/lake" in (caught.value.hint or "")
+
+    def test_new_files_never_replace_others(self) -> None:
+        store = MemoryStore(SystemClock())
+        files = Files({"s3://b/lake": store})
+        files.write([NewFile("s3://b/lake/x", b"1")])
+        assert files.read("s3://b/lake/x") == b"1"
+        with pytest.raises(Exception, match="x"):
+            files.write([NewFile("s3://b/lake/x", b"2")])
+        assert files.read("s3://b/lake/x") == b"1"
+
+    def test_a_missing_file_is_told(self) -> None:
+        store = MemoryStore(SystemClock())
+        store.put("y", b"", Create())
+        with pytest.raises(TableCorruptError, match=r"^s3://b/lake/x is missing"):
+            Files({"s3://b/lake": store}).read("s3://b/lake/x")

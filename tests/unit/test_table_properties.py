@@ -1,0 +1,277 @@
+"""Random schemas, specs and operations against an Arrow model: PyIceberg, DuckDB and our own reader all agree with it.
+
+The model is a list of rows. It shares no code with the product.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, In, IsNull, LessThanOrEqual, Not, Or
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyroaring import BitMap64
+
+from headwater.kernel.clock import SystemClock
+from headwater.kernel.randomness import system_randomness
+from headwater.storage.file import FileStore
+from headwater.tables.merge import upsert
+from headwater.tables.model import FILE_COLUMN, POSITION_COLUMN, TableVersion
+from headwater.tables.operations import append, delete, delete_positions, overwrite, rewrite
+from headwater.tables.scan import plan_scan
+from tests.fixtures.engines import by_duckdb, by_pyiceberg, rows_of
+from tests.fixtures.tables import TableWorld
+
+DAYS = st.dates(date(1960, 1, 1), date(2040, 1, 1))
+MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2040, 1, 1))  # noqa: DTZ001
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+# Every type that all engines read: how it is written, and how values of it are made.
+TYPES: dict[IcebergType, st.SearchStrategy[Any]] = {
+    BooleanType(): st.booleans(),
+    IntegerType(): st.integers(-(2**31), 2**31 - 1),
+    LongType(): st.integers(-(2**63), 2**63 - 1),
+    FloatType(): FLOATS,
+    DoubleType(): FLOATS,
+    DecimalType(9, 2): st.decimals(-1000, 1000, places=2),
+    DecimalType(38, 6): st.decimals(Decimal(-(10**20)), Decimal(10**20), places=6),
+    DateType(): DAYS,
+    TimeType(): st.times(time(0), time(23, 59, 59)),
+    TimestampType(): MOMENTS,
+    TimestamptzType(): MOMENTS.map(lambda moment: moment.replace(tzinfo=UTC)),
+    StringType(): st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20),
+    UUIDType(): st.uuids().map(lambda value: value.bytes),
+    FixedType(4): st.binary(min_size=4, max_size=4),
+    BinaryType(): st.binary(max_size=20),
+}
+TRANSFORMS: dict[type[IcebergType], tuple[Transform[Any, Any], ...]] = {
+    IntegerType: (IdentityTransform(), BucketTransform(3), TruncateTransform(10)),
+    LongType: (IdentityTransform(), BucketTransform(3), TruncateTransform(1000)),
+    DecimalType: (IdentityTransform(), BucketTransform(3), TruncateTransform(50)),
+    DateType: (YearTransform(), MonthTransform(), DayTransform(), BucketTransform(3)),
+    TimestampType: (YearTransform(), MonthTransform(), DayTransform(), HourTransform(), BucketTransform(3)),
+    TimestamptzType: (YearTransform(), MonthTransform(), DayTransform(), HourTransform()),
+    StringType: (IdentityTransform(), BucketTransform(3), TruncateTransform(2)),
+    UUIDType: (IdentityTransform(), BucketTransform(3)),
+    BinaryType: (IdentityTransform(), BucketTransform(3), TruncateTransform(2)),
+    BooleanType: (IdentityTransform(),),
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> list[tuple[NestedField, st.SearchStrategy[Any]]]:
+    """A key, a few primitive columns and sometimes a nested one, each with how its values are made."""
+    made: list[tuple[NestedField, st.SearchStrategy[Any]]] = [
+        (NestedField(1, "id", LongType(), required=True), st.integers(0, 10**6))
+    ]
+    names = draw(st.lists(st.sampled_from(["a", "b.c", "d e", "ü", "Select", "_x"]), unique=True, max_size=4))
+    for place, name in enumerate(names):
+        kind = draw(st.sampled_from(sorted(TYPES, key=str)))
+        made.append((NestedField(10 * (place + 1), name, kind), TYPES[kind] | st.none()))
+    if draw(st.booleans()):
+        kind = draw(st.sampled_from(sorted(TYPES, key=str)))
+        values = TYPES[kind]
+        nested: tuple[IcebergType, st.SearchStrategy[Any]] = draw(
+            st.sampled_from(
+                [
+                    (ListType(101, kind, element_required=False), st.lists(values | st.none(), max_size=3)),
+                    (
+                        StructType(NestedField(101, "x", kind), NestedField(102, "y", LongType(), required=True)),
+                        st.fixed_dictionaries({"x": values | st.none(), "y": st.integers(0, 9)}),
+                    ),
+                    (
+                        MapType(101, StringType(), 102, kind, value_required=False),
+                        st.lists(st.tuples(st.sampled_from("abc"), values | st.none()), unique_by=lambda pair: pair[0]),
+                    ),
+                ]
+            )
+        )
+        made.append((NestedField(100, "nested", nested[0]), nested[1] | st.none()))
+    return made
+
+
+class Model:
+    """The table as a plain dictionary of rows by id."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.arrow = schema_to_pyarrow(schema, include_field_ids=False)
+        self.rows: dict[int, dict[str, Any]] = {}
+
+    def table(self, rows: list[dict[str, Any]]) -> pa.Table:
+        return pa.Table.from_pylist(rows, schema=self.arrow)
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return rows_of(self.table(list(self.rows.values())))
+
+
+@settings(max_examples=40)
+@given(st.data())
+@pytest.mark.parametrize("version", [2, 3])
+def test_tables_hold_what_the_model_holds(version: int, data: st.DataObject) -> None:
+    made = data.draw(columns(), label="columns")
+    schema = Schema(*(field for field, _ in made))
+    row = st.fixed_dictionaries({field.name: values for field, values in made})
+    partitioned = [
+        (field, TRANSFORMS[type(field.field_type)]) for field, _ in made if type(field.field_type) in TRANSFORMS
+    ]
+    chosen = data.draw(st.sampled_from([None, *partitioned]), label="partitioned by")
+    spec = PartitionSpec()
+    if chosen is not None:
+        transform = data.draw(st.sampled_from(chosen[1]), label="transform")
+        spec = PartitionSpec(PartitionField(chosen[0].field_id, 1000, transform, "part"))
+    with tempfile.TemporaryDirectory(prefix="headwater-property-") as folder:
+        world = TableWorld(f"file://{folder}", FileStore(Path(folder), SystemClock(), system_randomness()))
+        table = world.create(schema, spec=spec, format_version=version)
+        model = Model(schema)
+        for _ in range(data.draw(st.integers(1, 5), label="operations")):
+            step = data.draw(st.sampled_from(STEPS), label="operation")
+            table = step(
+                world, table, model, lambda: data.draw(st.lists(row, max_size=6, unique_by=lambda r: r["id"])), data
+            )
+            assert rows_of(world.rows(table)) == model.expected() or (not model.rows and not world.rows(table).num_rows)
+        location = table.location
+        assert location is not None
+        if table.metadata.current_snapshot_id is not None:
+            assert by_pyiceberg(location) == model.expected()
+            assert by_duckdb(location) == model.expected()
+
+
+Step = Callable[[TableWorld, TableVersion, Model, Callable[[], list[dict[str, Any]]], st.DataObject], TableVersion]
+
+
+def do_append(
+    world: TableWorld, table: TableVersion, model: Model, rows: Callable[[], list[dict[str, Any]]], data: st.DataObject
+) -> TableVersion:
+    new = [row for row in rows() if row["id"] not in model.rows]
+    table = world.commit(append(world.staging(), table, model.table(new)))
+    model.rows.update({row["id"]: row for row in new})
+    return table
+
+
+def do_upsert(
+    world: TableWorld, table: TableVersion, model: Model, rows: Callable[[], list[dict[str, Any]]], data: st.DataObject
+) -> TableVersion:
+    new = rows()
+    for row in new:
+        if model.rows and data.draw(st.booleans()):
+            row["id"] = data.draw(st.sampled_from(sorted(model.rows)))
+    new = list({row["id"]: row for row in new}.values())
+    table = world.commit(upsert(world.staging(), table, model.table(new), on=["id"]))
+    model.rows.update({row["id"]: row for row in new})
+    return table
+
+
+def do_overwrite(
+    world: TableWorld, table: TableVersion, model: Model, rows: Callable[[], list[dict[str, Any]]], data: st.DataObject
+) -> TableVersion:
+    new = rows()
+    if data.draw(st.booleans()):
+        table = world.commit(overwrite(world.staging(), table, model.table(new)))
+        model.rows = {}
+    else:
+        limit = data.draw(st.integers(0, 10**6))
+        new = [row for row in new if row["id"] <= limit]
+        table = world.commit(
+            overwrite(world.staging(), table, model.table(new), where=LessThanOrEqual("id", limit))  # type: ignore[call-arg]
+        )
+        model.rows = {key: row for key, row in model.rows.items() if key > limit}
+    model.rows.update({row["id"]: row for row in new})
+    return table
+
+
+def do_delete(
+    world: TableWorld, table: TableVersion, model: Model, rows: Callable[[], list[dict[str, Any]]], data: st.DataObject
+) -> TableVersion:
+    keys = data.draw(st.lists(st.sampled_from(sorted(model.rows)), max_size=3)) if model.rows else []
+    middle = data.draw(st.integers(0, 10**6))
+    where, kept = data.draw(
+        st.sampled_from(
+            [
+                (In("id", set(keys) or {-1}), lambda row: row["id"] not in keys),  # type: ignore[call-arg]
+                (GreaterThan("id", middle), lambda row: row["id"] <= middle),  # type: ignore[call-arg]
+                (Not(LessThanOrEqual("id", middle)), lambda row: row["id"] <= middle),  # type: ignore[call-arg]
+                (
+                    Or(EqualTo("id", middle), IsNull("id"), EqualTo("id", keys[0] if keys else 0)),  # type: ignore[call-arg,arg-type]
+                    lambda row: row["id"] not in (middle, keys[0] if keys else 0),
+                ),
+            ]
+        )
+    )
+    assert isinstance(where, BooleanExpression)
+    table = world.commit(delete(world.staging(), table, where))
+    model.rows = {key: row for key, row in model.rows.items() if kept(row)}
+    return table
+
+
+def do_delete_positions(
+    world: TableWorld, table: TableVersion, model: Model, rows: Callable[[], list[dict[str, Any]]], data: st.DataObject
+) -> TableVersion:
+    found = world.rows(table, columns=["id"], extra=frozenset({FILE_COLUMN, POSITION_COLUMN}))
+    positions: dict[str, BitMap64] = {}
+    for row in found.to_pylist():
+        if data.draw(st.booleans()):
+            positions.setdefault(row[FILE_COLUMN], BitMap64()).add(row[POSITION_COLUMN])
+            del model.rows[row["id"]]
+    return world.commit(delete_positions(world.staging(), table, positions))
+
+
+def do_rewrite(
+    world: TableWorld, table: TableVersion, model: Model, rows: Callable[[], list[dict[str, Any]]], data: st.DataObject
+) -> TableVersion:
+    tasks = plan_scan(world.files, table.metadata).tasks
+    if not tasks:
+        return table
+    chosen = data.draw(st.lists(st.sampled_from(range(len(tasks))), min_size=1, unique=True))
+    return world.commit(rewrite(world.staging(), table, [tasks[place] for place in chosen]))
+
+
+STEPS: tuple[Step, ...] = (do_append, do_append, do_upsert, do_overwrite, do_delete, do_delete_positions, do_rewrite)
+
+
+def test_the_comparison_can_fail() -> None:
+    """Rows that differ in one value, or in number, are not equal after being brought into one spelling."""
+    one = pa.table({"id": [1, 2], "u": [UUID(int=1).bytes, None]})
+    assert rows_of(one) != rows_of(one.slice(1))
+    assert rows_of(one) != rows_of(pa.table({"id": [1, 3], "u": [UUID(int=1).bytes, None]}))
+    assert rows_of(one) == rows_of(one.take([1, 0]))
