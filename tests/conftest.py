@@ -20,7 +20,13 @@ from headwater.kernel import failpoints
 hypothesis.settings.register_profile("headwater", database=None, derandomize=True, deadline=None)
 hypothesis.settings.load_profile("headwater")
 
-pytest_plugins = ["tests.fixtures.services", "tests.fixtures.spark", "tests.fixtures.stores", "tests.fixtures.tables"]
+pytest_plugins = [
+    "tests.fixtures.services",
+    "tests.fixtures.spark",
+    "tests.fixtures.lakes",
+    "tests.fixtures.stores",
+    "tests.fixtures.tables",
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -49,7 +49,7 @@ from tests.conformance.catalogs import (
     view,
 )
 
-pytestmark = pytest.mark.parametrize("lake", LAKES, indirect=True)
+pytestmark = [pytest.mark.parametrize("lake", LAKES, indirect=True), pytest.mark.proves("catalog/embedded")]
 
 T, U, V = key("t"), key("u"), key("v")
 UNKNOWN = "0123456789abcdef" * 4

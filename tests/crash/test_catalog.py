@@ -38,7 +38,7 @@ LANDED = {Failpoint.CATALOG_COMMIT_AFTER_MANIFEST, Failpoint.WRITE_AFTER_CREATE,
 ACTOR = "tests.crash.catalog_actor"
 
 both = pytest.mark.parametrize("place", ["file", pytest.param("s3", marks=pytest.mark.services)], indirect=True)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.proves("catalog/crash")]
 
 
 @dataclass
@@ -195,3 +195,8 @@ def test_a_writer_stopped_while_history_moves_on_and_is_collected(place: Place, 
 
 def test_every_failpoint_of_the_catalog_is_exercised() -> None:
     assert {each for each in Failpoint if each.startswith("catalog.")} == set(COMMIT)
+
+
+def test_every_failpoint_is_exercised() -> None:
+    """Each of these is armed above, and each test asserts that its process died of it."""
+    assert {point for point in Failpoint if point.startswith("catalog.")} == set(COMMIT)

@@ -255,4 +255,5 @@ def test_s6_a_stopped_holder_of_the_lock_hangs_nobody(place: Place, monkeypatch:
 
 def test_every_failpoint_is_exercised() -> None:
     """Each of these is armed above, and each test asserts that its process died or stopped of it."""
-    assert set(Failpoint) == {*WRITE, *COLLECT, *PIN, *FILE}
+    below = {point for point in Failpoint if point.startswith(("storage.", "sequence."))}
+    assert below == {*WRITE, *COLLECT, *PIN, *FILE}

@@ -9,6 +9,7 @@ test = "tests/…::test_…"             # what notices
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -46,24 +47,44 @@ def make_copy(folder: Path) -> Path:
     return folder
 
 
-def run(folder: Path, *tests: str, timeout_seconds: int = 240) -> tuple[int, str]:
-    """Run these tests on the sources in `folder`."""
-    environ = {**os.environ, "PYTHONPATH": str(folder / "src")}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *tests]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=timeout_seconds)
-    return done.returncode, done.stdout[-3000:]
+class Runner:
+    """A copy of the tree, and a process that runs tests in it; see forks.py."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = make_copy(folder)
+        command = [sys.executable, str(Path(__file__).with_name("forks.py"))]
+        self._process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def run(self, *tests: str, timeout_seconds: int = 240) -> tuple[int, str]:
+        """Run these tests on the sources as they are now."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"folder": str(self.folder), "tests": tests, "timeout_seconds": timeout_seconds}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["code"], answer["out"]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
 
 
-def run_mutated(folder: Path, file: Path) -> tuple[int, str]:
+def run_mutated(runner: Runner, file: Path) -> tuple[int, str]:
     """Break one line, run its test, mend it again."""
     mutation = load(file)
-    source = folder / mutation["file"]
+    source = runner.folder / mutation["file"]
     text = source.read_text()
     if text.count(mutation["old"]) != 1:
         return -1, f"{mutation['old']!r} occurs {text.count(mutation['old'])} times in {mutation['file']}"
     rewrite(source, text.replace(mutation["old"], mutation["new"]))
     try:
-        return run(folder, mutation["test"])
+        return runner.run(mutation["test"])
     finally:
         rewrite(source, text)
 
@@ -80,19 +101,23 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """What became of the chosen mutations, tried side by side, each worker on a copy of its own."""
     chosen = [item.callspec.params.get("file") for item in request.session.items if hasattr(item, "callspec")]
     files = [file for file in chosen if file in FILES]
-    copies: SimpleQueue[Path] = SimpleQueue()
-    for _ in range(WORKERS):
-        copies.put(make_copy(tmp_path_factory.mktemp("mutated")))
+    runners = [Runner(tmp_path_factory.mktemp("mutated")) for _ in range(WORKERS)]
+    free: SimpleQueue[Runner] = SimpleQueue()
+    for runner in runners:
+        free.put(runner)
 
     def attempt(file: Path) -> tuple[int, str]:
-        folder = copies.get()
+        runner = free.get()
         try:
-            return run_mutated(folder, file)
+            return run_mutated(runner, file)
         finally:
-            copies.put(folder)
+            free.put(runner)
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        return dict(zip([file.stem for file in files], pool.map(attempt, files), strict=True))
+        results = dict(zip([file.stem for file in files], pool.map(attempt, files), strict=True))
+    for runner in runners:
+        runner.close()
+    return results
 
 
 @pytest.mark.timeout(1200)
@@ -100,7 +125,9 @@ def test_the_tests_are_green_without_a_mutation(tmp_path: Path) -> None:
     """Otherwise red would prove nothing."""
     tests = sorted({load(file)["test"] for file in FILES})
     # Those that need a server run in the suite itself; here it is the copy that is tested.
-    code, out = run(make_copy(tmp_path), *tests, "-m", "not services", timeout_seconds=900)
+    runner = Runner(tmp_path)
+    code, out = runner.run(*tests, "-m", "not services", timeout_seconds=900)
+    runner.close()
     assert code == 0, out
 
 

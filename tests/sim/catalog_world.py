@@ -77,7 +77,7 @@ class _World:
         lake.create_ref(RefKind.BRANCH, "side", lake.ref("main").hash)
 
     def play(self) -> None:
-        for number in range(self.dice.choice([2, 3])):
+        for number in range(self.dice.choice([1, 2, 3])):
             self.scheduler.spawn(f"committer-{number}", self._committer(self.dice.choice([4, 7])))
         self.scheduler.spawn("brancher", self._brancher("x", 8))
         self.scheduler.spawn("tagger", self._brancher("y", 8))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import EqualTo, GreaterThan, LessThan
+from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
@@ -55,7 +55,7 @@ from tests.fixtures.tables import TableWorld
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.proves("tables-spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.proves("tables/spark")]
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -148,14 +148,14 @@ def test_everybody_reads_what_we_write(
     table = world.create(SCHEMA, spec=spec, sort_order=order, format_version=version)
     table = world.commit(append(world.staging(), table, some_rows(0, 60)))
     table = world.commit(append(world.staging(), table, some_rows(60, 40)))
-    table = world.commit(delete(world.staging(), table, LessThan("id", 7)))  # type: ignore[call-arg]
-    table = world.commit(delete(world.staging(), table, EqualTo("id", 70)))  # type: ignore[call-arg]
+    table = world.commit(delete(world.staging(), table, parse("id < 7")))
+    table = world.commit(delete(world.staging(), table, parse("id = 70")))
     table = world.commit(upsert(world.staging(), table, some_rows(95, 10), on=["id"]))
     expected = pa.concat_tables([some_rows(7, 63), some_rows(71, 34)])
     everybody_reads(spark, world, table, expected)
     table = world.commit(rewrite(world.staging(), table, plan_scan(world.files, table.metadata).tasks[:3]))
     everybody_reads(spark, world, table, expected)
-    table = world.commit(overwrite(world.staging(), table, some_rows(0, 5), where=GreaterThan("id", 9)))  # type: ignore[call-arg]
+    table = world.commit(overwrite(world.staging(), table, some_rows(0, 5), where=parse("id > 9")))
     everybody_reads(spark, world, table, pa.concat_tables([some_rows(7, 3), some_rows(0, 5)]))
     table = world.commit(overwrite(world.staging(), table, some_rows(0, 0)))
     assert by_spark(spark, table.location or "") == []
@@ -281,7 +281,7 @@ def test_we_write_on_where_spark_stopped(writing: tuple[SparkSession, TableWorld
         spark.sql(f"delete from writing.{name} where id in (1, 11, 12)")
         log = spark.sql(f"select file from writing.{name}.metadata_log_entries order by timestamp, file").collect()
         table = world.load(log[-1].file)
-        staged = delete(world.staging(), table, EqualTo("id", 2))  # type: ignore[call-arg]
+        staged = delete(world.staging(), table, parse("id = 2"))
         world.files.write(staged.files)
         table = TableVersion(staged.metadata, None)
         staged = upsert(world.staging(), table, pa.table({"id": [11, 13, 99], "v": ["us"] * 3}), on=["id"])

@@ -33,6 +33,7 @@ class QueryWorld(TableWorld):
         super().__init__(root, store)
         self.tables: dict[TableKey, TableVersion] = {}
         self.views: dict[TableKey, OpenView] = {}
+        self.snapshot_ids: dict[TableKey, int] = {}
         self.opened: list[str] = []
 
     def names(self) -> Iterable[TableKey]:
@@ -43,7 +44,7 @@ class QueryWorld(TableWorld):
         if key in self.views:
             return self.views[key]
         version = self.tables.get(key)
-        return None if version is None else OpenTable(version.metadata)
+        return None if version is None else OpenTable(version.metadata, self.snapshot_ids.get(key))
 
     def table(
         self,

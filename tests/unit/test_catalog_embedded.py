@@ -308,6 +308,26 @@ class TestLostAnswersAndLostRaces:
         settled = world.other().outcome("main", wanted.operation)
         assert settled is not None
 
+    def test_a_manifest_that_is_still_on_its_way_is_unknown(self, world: World) -> None:
+        flying: list[tuple[str, bytes]] = []
+
+        class Slow(HookedStore):
+            def put(self, path: str, data: bytes, *args: Any, **more: Any) -> str:
+                if path.endswith(".manifest"):
+                    flying.append((path, data))
+                    raise StorageOutcomeUnknownError("memory://", path, "no answer yet")
+                return super().put(path, data, *args, **more)
+
+        wanted = world.request({T: world.table()})
+        with pytest.raises(CommitOutcomeUnknownError) as caught:
+            world.open(Slow(world.memory)).commit(wanted)
+        assert caught.value.operation == wanted.operation
+        assert world.other().outcome("main", wanted.operation) is None
+        world.memory.put(*flying[0], Create())
+        landed = world.other().outcome("main", wanted.operation)
+        assert landed is not None
+        assert {data for _, data in flying} == {flying[0][1]}
+
     def test_a_lost_answer_of_an_object_is_no_unknown_commit(self, world: World) -> None:
         class Loses(HookedStore):
             def put(self, path: str, *args: Any, **more: Any) -> str:

@@ -157,6 +157,7 @@ class TestHistory:
 
 
 class TestStaging:
+    @pytest.mark.hazard("P14", "P15")
     def test_objects_that_may_have_been_swept_are_made_again(self, world: World) -> None:
         """A writer stalls between its objects and its manifest; a sweep takes what nothing refers to."""
         known = world.objects()

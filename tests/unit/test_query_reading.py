@@ -43,7 +43,7 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from headwater.catalog.model import TableKey
-from headwater.query import OpenTable, OpenView, Pending, QueryOptions, protocol, stream
+from headwater.query import OpenView, Pending, QueryOptions, masks, protocol, stream
 from headwater.query.relations import Relations
 from headwater.tables.columns import AddColumn, DropColumn, RenameColumn, WidenColumn
 from headwater.tables.evolve import change_schema, set_properties
@@ -97,9 +97,14 @@ TYPES: list[tuple[IcebergType, pa.Array, pa.DataType, Any]] = [
         pa.struct([("x", pa.int32()), ("y z", pa.string())]),
         {"x": 1, "y z": "b"},
     ),
-    (ListType(11, LongType()), pa.array([[1, None]]), pa.list_(pa.field("l", pa.int64())), [1, None]),
     (
-        MapType(11, StringType(), 12, LongType()),
+        ListType(11, LongType(), element_required=False),
+        pa.array([[1, None]]),
+        pa.list_(pa.field("l", pa.int64())),
+        [1, None],
+    ),
+    (
+        MapType(11, StringType(), 12, LongType(), value_required=False),
         pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
         pa.map_(pa.string(), pa.int64()),
         [("k", 1)],
@@ -252,7 +257,7 @@ def test_an_older_snapshot_has_its_own_schema(world: QueryWorld) -> None:
     assert snapshot is not None
     world.set_metadata(key, change_schema(world.tables[key].metadata, [DropColumn("name")], world.clock.now()))
     world.append(key, pa.table({"id": pa.array([2])}))
-    world.open = lambda _: OpenTable(world.tables[key].metadata, snapshot.snapshot_id)  # type: ignore[method-assign]
+    world.snapshot_ids[key] = snapshot.snapshot_id
     assert world.fetch("SELECT * FROM t WHERE id > 0") == [(1, "n1")]
 
 
@@ -305,7 +310,7 @@ def test_equality_deletes(world: QueryWorld, monkeypatch: pytest.MonkeyPatch) ->
         from dataclasses import replace
 
         found = plan(*args, **options)
-        return replace(found, tasks=tuple(replace(task, equality=(deletes,)) for task in found.tasks))
+        return replace(found, tasks=tuple(replace(task, equality=(deletes,)) for task in found.tasks))  # type: ignore[arg-type]
 
     monkeypatch.setattr(protocol, "plan_scan", with_deletes)
     assert ids(world) == [1, 3]
@@ -488,9 +493,7 @@ def test_an_empty_table(world: QueryWorld, sql: str) -> None:
 
 def test_masks_in_several_steps(world: QueryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """More masks than are held at a time."""
-    from headwater.query import relations
-
-    monkeypatch.setattr(relations, "_MASKS_AT_A_TIME_BYTES", 1)
+    monkeypatch.setattr(masks, "MASKS_AT_A_TIME_BYTES", 1)
     inserted: list[int] = []
     insert: Callable[..., None] = Relations._insert
 

@@ -58,7 +58,7 @@ def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
         ('databases = "x"', r"unknown setting databases in .*headwater\.toml \(did you mean database\?\)"),
         ("[storage]\nretry_atempts = 3", r"did you mean storage\.retry_attempts\?"),
         ('[storage.s3]\nendpiont = "x"', r"did you mean storage\.s3\.endpoint\?"),
-        ("[zebra]\nx = 1", "known: database, coordination"),
+        ("[zebra]\nx = 1", "known: lake, database, coordination"),
         ('log = "text"', r"log in .* must be a table, \[log\]"),
         ("[storage]\nretry_attempts = 0", r"storage\.retry_attempts is not valid: .*HEADWATER_STORAGE_RETRY_ATTEMPTS"),
         ('[storage]\nretry_attempts = "many"', r"storage\.retry_attempts is not valid"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from headwater.kernel.randomness import seeded
 from headwater.sequence.codec import Body
 from headwater.storage.memory import MemoryStore
 from headwater.storage.port import Create
+from headwater.tables.evolve import upgrade
 from headwater.tables.files import Files, normalise
 from headwater.tables.head import MetadataCodec, head_namespace
 from headwater.tables.metadata import decode_metadata, encode_metadata
@@ -134,6 +136,32 @@ def test_what_the_model_does_not_know_is_carried_over() -> None:
     assert again["encryption-keys"] == [{"key-id": "k"}]
     assert again["snapshots"][0]["key-id"] == "k"
     assert "encryption-keys" not in json.loads(encode_metadata(metadata))
+
+
+def test_an_upgraded_table_drops_what_only_v1_has() -> None:
+    base = document(1)
+    assert "schema" in base
+    metadata = upgrade(decode_metadata(json.dumps(base).encode(), "m"), 2, datetime.now(UTC))
+    again = json.loads(encode_metadata(metadata, base=base))
+    assert again["format-version"] == 2
+    assert not {"schema", "partition-spec"} & again.keys()
+
+
+def test_statistics_with_foreign_blobs_are_read_and_kept() -> None:
+    base = document(2)
+    blob = {"type": "presto-sum-data-size-bytes-v1", "snapshot-id": 5, "sequence-number": 1, "fields": [1]}
+    base["statistics"] = [
+        {
+            "snapshot-id": 5,
+            "statistics-path": "file:///t/s.puffin",
+            "file-size-in-bytes": 10,
+            "file-footer-size-in-bytes": 5,
+            "blob-metadata": [blob, {**blob, "type": "apache-datasketches-theta-v1"}],
+        }
+    ]
+    metadata = decode_metadata(json.dumps(base).encode(), "m")
+    assert [each.statistics_path for each in metadata.statistics] == ["file:///t/s.puffin"]
+    assert json.loads(encode_metadata(metadata, base=base))["statistics"] == base["statistics"]
 
 
 class TestHead:

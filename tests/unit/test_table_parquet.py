@@ -69,6 +69,8 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from headwater.kernel.randomness import seeded
+from headwater.tables.arrow import arrow_type, constant
+from headwater.tables.metrics import lower_bound, upper_bound
 from headwater.tables.model import (
     DELETE_FILE_PATH_ID,
     DELETE_FILE_POSITION_ID,
@@ -81,15 +83,8 @@ from headwater.tables.model import (
     TableUsageError,
     UnsupportedTableError,
 )
-from headwater.tables.parquet import (
-    WriteOptions,
-    arrow_type,
-    constant,
-    lower_bound,
-    position_delete_file,
-    upper_bound,
-    write_rows,
-)
+from headwater.tables.parquet import WriteOptions, write_rows
+from headwater.tables.position_deletes import position_delete_file
 
 LOCATION = "file:///lake/t"
 UNSORTED = SortOrder(order_id=0)
@@ -772,6 +767,7 @@ def test_a_column_of_nothing_but_nan_has_no_bounds() -> None:
     assert (file.lower_bounds, file.upper_bounds, file.nan_value_counts) == ({}, {}, {1: 1})
 
 
+@pytest.mark.hazard("T2")
 def test_bounds_cover_values_that_parquet_keeps_no_statistics_of() -> None:
     rows = pa.table({"s": ["m", "z" * 100_000, "a" * 100_000]})
     metadata = table_metadata(

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, In, IsNull, LessThanOrEqual, Not, Or
+from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -145,6 +145,7 @@ class Model:
         return rows_of(self.table(list(self.rows.values())))
 
 
+@pytest.mark.proves("tables/write")
 @settings(max_examples=40)
 @given(st.data())
 @pytest.mark.parametrize("version", [2, 3])
@@ -194,7 +195,7 @@ def do_upsert(
 ) -> TableVersion:
     new = rows()
     for row in new:
-        if model.rows and data.draw(st.booleans()):
+        if len(model.rows) and data.draw(st.booleans()):
             row["id"] = data.draw(st.sampled_from(sorted(model.rows)))
     new = list({row["id"]: row for row in new}.values())
     table = world.commit(upsert(world.staging(), table, model.table(new), on=["id"]))
@@ -212,9 +213,7 @@ def do_overwrite(
     else:
         limit = data.draw(st.integers(0, 10**6))
         new = [row for row in new if row["id"] <= limit]
-        table = world.commit(
-            overwrite(world.staging(), table, model.table(new), where=LessThanOrEqual("id", limit))  # type: ignore[call-arg]
-        )
+        table = world.commit(overwrite(world.staging(), table, model.table(new), where=parse(f"id <= {limit}")))
         model.rows = {key: row for key, row in model.rows.items() if key > limit}
     model.rows.update({row["id"]: row for row in new})
     return table
@@ -225,22 +224,18 @@ def do_delete(
 ) -> TableVersion:
     keys = data.draw(st.lists(st.sampled_from(sorted(model.rows)), max_size=3)) if model.rows else []
     middle = data.draw(st.integers(0, 10**6))
-    where, kept = data.draw(
-        st.sampled_from(
-            [
-                (In("id", set(keys) or {-1}), lambda row: row["id"] not in keys),  # type: ignore[call-arg]
-                (GreaterThan("id", middle), lambda row: row["id"] <= middle),  # type: ignore[call-arg]
-                (Not(LessThanOrEqual("id", middle)), lambda row: row["id"] <= middle),  # type: ignore[call-arg]
-                (
-                    Or(EqualTo("id", middle), IsNull("id"), EqualTo("id", keys[0] if keys else 0)),  # type: ignore[call-arg,arg-type]
-                    lambda row: row["id"] not in (middle, keys[0] if keys else 0),
-                ),
-            ]
-        )
-    )
-    assert isinstance(where, BooleanExpression)
+    one = keys[0] if keys else 0
+    filters: list[tuple[str, Callable[[int], bool]]] = [
+        (f"id in ({', '.join(map(str, [*keys, -1]))})", lambda key: key in keys),
+        (f"id > {middle}", lambda key: key > middle),
+        (f"not (id <= {middle})", lambda key: key > middle),
+        (f"id = {middle} or id is null or id = {one}", lambda key: key in (middle, one)),
+        (f"id <> {one}", lambda key: key != one),
+    ]
+    text, matches = filters[data.draw(st.integers(0, len(filters) - 1))]
+    where = parse(text)
     table = world.commit(delete(world.staging(), table, where))
-    model.rows = {key: row for key, row in model.rows.items() if kept(row)}
+    model.rows = {key: row for key, row in model.rows.items() if not matches(key)}
     return table
 
 

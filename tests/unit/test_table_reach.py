@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from headwater.kernel.errors import UnavailableError
 from headwater.tables.expire import expire
-from headwater.tables.manifests import EntryToWrite, ManifestTerms, write_manifest, write_manifest_list
+from headwater.tables.manifest_writing import EntryToWrite, ManifestTerms, write_manifest, write_manifest_list
 from headwater.tables.model import LiveFile, TableCorruptError, TableFile, TableUsageError
 from headwater.tables.reach import Reached, ReachKind, Unreadable, reach, reach_leniently
 from headwater.tables.statistics import attach_partition_statistics, attach_statistics

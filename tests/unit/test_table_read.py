@@ -46,6 +46,7 @@ from pyiceberg.types import (
 )
 from pyroaring import BitMap64
 
+from headwater.tables.arrow import arrow_type
 from headwater.tables.model import (
     DELETE_FILE_PATH_ID,
     DELETE_FILE_POSITION_ID,
@@ -56,8 +57,8 @@ from headwater.tables.model import (
     TableUsageError,
     UnsupportedTableError,
 )
-from headwater.tables.parquet import arrow_type, position_delete_file
-from headwater.tables.read import deleted_positions, positions_of, read_schema, read_task
+from headwater.tables.position_deletes import deleted_positions, position_delete_file
+from headwater.tables.read import positions_of, read_schema, read_task
 from headwater.tables.vectors import write_vectors
 from tests.unit.test_table_parquet import (
     LOCATION,
@@ -392,6 +393,7 @@ def delete_table(paths: list[str], positions: list[int], *, with_ids: bool = Tru
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.hazard("T4")
 def test_a_position_delete_file_may_be_about_many_data_files(with_ids: bool) -> None:
     shelf = Shelf()
     file = plain_file(shelf)

@@ -37,13 +37,15 @@ def split(app: App, words: tuple[str, ...], *names: str) -> tuple[str, tuple[str
     """The lake's URL and the other words; as many as there are names."""
     if len(words) == len(names) + 1:
         return words[0], words[1:]
-    if len(words) != len(names):
+    if len(words) == len(names) and app.settings.lake is not None:
+        return app.settings.lake, words
+    shape = " ".join(["[LAKE]", *names])
+    if len(words) == len(names):
+        way_out = f"give {shape}; the lake can be set as `lake` in headwater.toml or by HEADWATER_LAKE"
         raise UsageError(
-            f"{len(words)} words were given", hint=f"give {' '.join(['[LAKE]', *names])}; quote what has spaces"
+            "no lake is named, or something else is missing" if names else "no lake is named", hint=way_out
         )
-    if app.settings.lake is None:
-        raise UsageError("no lake is named", hint="name it first, or set `lake` in headwater.toml or HEADWATER_LAKE")
-    return app.settings.lake, words
+    raise UsageError(f"{len(words)} words were given", hint=f"give {shape}; quote what has spaces")
 
 
 def open_to_read(app: App, url: str) -> Lake:

@@ -25,29 +25,26 @@ One DuckDB for each query: its settings, files and memory are nobody else's, and
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Timer
-from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
 
 from headwater.catalog.model import TableKey
 from headwater.catalog.names import DEFAULT_NAMESPACE
 from headwater.kernel.errors import HeadwaterError
-from headwater.kernel.logs import Log
 from headwater.query.arrow import convert, with_uuids
-from headwater.query.decide import schema_at
+from headwater.query.decide import copies_table, schema_at
+from headwater.query.engine import connect, lock, plan_of
 from headwater.query.failures import about, may_be_a_file, translate
-from headwater.query.filesystem import ROOT, LakeFileSystem
-from headwater.query.model import Pending, QueryOptions, QueryTimeoutError, TableSource
-from headwater.query.predicates import EVERYTHING, needed
+from headwater.query.filesystem import LakeFileSystem
+from headwater.query.model import OpenTable, Pending, QueryOptions, QueryTimeoutError, QueryUsageError, TableSource
+from headwater.query.predicates import EVERYTHING, Needed, needed
 from headwater.query.relations import Relations, Wanted
 from headwater.query.resolve import Resolved, resolve
 from headwater.query.statement import read_statement
@@ -57,13 +54,8 @@ from headwater.tables.model import ScanPlan
 from headwater.tables.read import read_task
 from headwater.tables.scan import plan_scan
 
-# The first would judge tables by their stand-ins' content. The others make plans that DuckDB cannot show, or filters
-# that exist only while it runs.
-_NOT_WHILE_PLANNING = "statistics_propagation,late_materialization,join_filter_pushdown"
 _NO_OPTIONS = QueryOptions()
 _NOTHING_PENDING = Pending()
-
-_log = Log("query")
 
 
 def run(
@@ -98,13 +90,23 @@ def _answering(
     sql: str, source: TableSource, files: Files, options: QueryOptions, pending: Pending
 ) -> Iterator[_Query]:
     with ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="headwater-query-", dir=options.temp_directory))
+        folder = _make_folder(options.temp_directory)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         query = _Query(files, options, pending, folder)
         stack.callback(query.close)
         with query.failing():
             query.prepare(sql, source)
         yield query
+
+
+def _make_folder(within: Path | None) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="headwater-query-", dir=within))
+    except OSError as error:
+        where = within or tempfile.gettempdir()
+        raise QueryUsageError(
+            f"{where} cannot hold temporary files: {error.strerror}", hint="name a folder that can be written to"
+        ) from None
 
 
 class _Query:
@@ -118,7 +120,7 @@ class _Query:
         self._filesystem = LakeFileSystem(files)
         self._wanted: list[Wanted] = []
         self._sql = ""
-        self._connection = self._connect()
+        self._connection = connect(self._options, self._folder, self._filesystem)
         self._expired = Event()
         self._timer = Timer(options.timeout_seconds, self._expire) if options.timeout_seconds else None
         if self._timer is not None:
@@ -129,27 +131,27 @@ class _Query:
         """Everything up to the moment when the query may run."""
         statement = read_statement(self._connection, sql)
         resolved = resolve(self._connection, statement, source, self._pending)
-        self._sql = resolved.sql
+        self._sql = statement.explained + resolved.question
         self._check_time()
         relations = self._begin(resolved)
-        rows: Mapping[TableKey, BooleanExpression] = {}
-        if statement.may_filter or resolved.views:
-            planned = self._rows_needed(relations, resolved)
+        need: dict[TableKey, Needed] = {}
+        if statement.may_filter or resolved.views or any(map(_copies, resolved.tables.values())):
+            planned = self._needed(relations, resolved)
             if planned is None:
                 self._connection.close()
-                self._connection = self._connect()
+                self._connection = connect(self._options, self._folder, self._filesystem)
                 relations = self._begin(resolved)
-            rows = planned or {}
+            need = planned or {}
         for key, table in resolved.tables.items():
             self._check_time()
             with about(str(key)):
-                only = rows.get(key, EVERYTHING)
-                plan = plan_scan(self._files, table.metadata, snapshot_id=table.snapshot_id, row_filter=only)
-                wanted = self._wish(key, plan)
+                rows = need[key].rows if key in need else EVERYTHING
+                plan = plan_scan(self._files, table.metadata, snapshot_id=table.snapshot_id, row_filter=rows)
+                wanted = self._wish(key, plan, need.get(key))
                 self._wanted.append(wanted)
                 self._show(key, relations.query(wanted))
         self._show_views(resolved)
-        self._lock(relations)
+        lock(self._connection, relations.paths)
 
     def table(self) -> pa.Table:
         """The whole answer."""
@@ -197,7 +199,7 @@ class _Query:
         if self._expired.is_set():
             return QueryTimeoutError(self._options.timeout_seconds or 0)
         if self._filesystem.failure is not None:
-            return self._filesystem.failure
+            return self._with_table(self._filesystem.failure)
         said = error if isinstance(error, duckdb.Error) else _as_duckdb(error)
         if said is None:
             return error
@@ -208,6 +210,18 @@ class _Query:
                 return damage
         return translate(said)
 
+    def _with_table(self, error: HeadwaterError) -> HeadwaterError:
+        """An error about a file, with the table that the file is of."""
+        path = str(error.fields.get("path"))
+        for wanted in self._wanted:
+            if any(task.file.file_path.endswith(path) for task in wanted.plan.tasks):
+                try:
+                    with about(wanted.label):
+                        raise error
+                except HeadwaterError as named:
+                    return named
+        return error
+
     def _look_for_damage(self) -> None:
         """Read every file of the query by other means, to name the one that is broken."""
         for wanted in self._wanted:
@@ -215,24 +229,6 @@ class _Query:
                 for task in wanted.plan.tasks:
                     for _ in read_task(self._files, task, plan=wanted.plan):
                         pass
-
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        options = self._options
-        config: dict[str, Any] = {
-            "temp_directory": str(self._folder / "spill"),
-            "python_enable_replacements": "false",  # or a name in the SQL could be a variable of the program
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_persistent_secrets": "false",
-        }
-        if options.memory_limit_bytes is not None:
-            config["memory_limit"] = f"{options.memory_limit_bytes}B"
-        if options.threads is not None:
-            config["threads"] = str(options.threads)
-        connection = duckdb.connect(":memory:", config=config)
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register_filesystem(self._filesystem)
-        return connection
 
     def _begin(self, resolved: Resolved) -> Relations:
         execute = self._connection.execute
@@ -242,8 +238,8 @@ class _Query:
         execute(f"SET search_path = {value(name(DEFAULT_NAMESPACE))}")
         return Relations(self._connection, self._files, self._filesystem)
 
-    def _rows_needed(self, relations: Relations, resolved: Resolved) -> dict[TableKey, BooleanExpression] | None:
-        """Which rows of each table can matter; None when DuckDB cannot say, and must then be asked no more."""
+    def _needed(self, relations: Relations, resolved: Resolved) -> dict[TableKey, Needed] | None:
+        """What of each table can matter; None when DuckDB cannot say, and must then be asked no more."""
         stand_ins, keys = {}, {}
         for key, table in resolved.tables.items():
             with about(str(key)):
@@ -253,20 +249,10 @@ class _Query:
             stand_ins[made] = {column(each.field_id): each for each in wanted.plan.schema.fields}
             keys[made] = key
         self._show_views(resolved)
-        execute = self._connection.execute
-        execute(f"SET disabled_optimizers = {value(_NOT_WHILE_PLANNING)}")
-        try:
-            found = execute("SELECT json_serialize_plan(?, optimize := true)", [resolved.sql]).fetchone()
-        except duckdb.Error as error:
-            _log.debug("no plan", reason=str(error))
-            return None
-        plan = json.loads(found[0]) if found else {"error": True}
-        if plan["error"]:
-            return None
-        execute("SET disabled_optimizers = ''")
-        return {keys[made]: each.rows for made, each in needed(plan, stand_ins).items()}
+        plan = plan_of(self._connection, resolved.question)
+        return None if plan is None else {keys[made]: each for made, each in needed(plan, stand_ins).items()}
 
-    def _wish(self, key: TableKey, plan: ScanPlan) -> Wanted:
+    def _wish(self, key: TableKey, plan: ScanPlan, need: Needed | None = None) -> Wanted:
         check_names(plan.schema, str(key))
         return Wanted(
             str(key),
@@ -274,6 +260,7 @@ class _Query:
             self._pending.rows.get(key),
             self._pending.deletes.get(key, {}),
             positions=key in self._options.positions,
+            needed=need,
         )
 
     def _show(self, key: TableKey, sql: str, columns: tuple[str, ...] = ()) -> None:
@@ -285,14 +272,6 @@ class _Query:
         for key, view in resolved.views.items():
             with about(str(key)), self.failing():
                 self._show(key, view.sql, view.columns)
-
-    def _lock(self, relations: Relations) -> None:
-        """From here on DuckDB opens the files of the plan alone, and no setting changes (invariant 2)."""
-        paths = ", ".join(value(path) for path in relations.paths if not path.startswith(ROOT))
-        self._connection.execute(f"SET allowed_paths = [{paths}]")
-        self._connection.execute(f"SET allowed_directories = [{value(ROOT)}]")
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
 
     def _uuids(self) -> list[bool]:
         return [str(each[1]) == "UUID" for each in self._connection.description or ()]
@@ -310,9 +289,15 @@ def _schema(key: TableKey) -> str:
     return ".".join(key.namespace)
 
 
+def _copies(table: OpenTable) -> bool:
+    """Whether every file of the table will be copied: then only what is needed should be."""
+    return copies_table(table.metadata, schema_at(table)) is not None
+
+
 def _as_duckdb(error: Exception) -> duckdb.Error | None:
     """What DuckDB said through Arrow, which knows no kinds of errors but DuckDB's words for them."""
     text = str(error)
+    said = text.replace(" ", "").lower()
     for kind in (
         duckdb.OutOfMemoryException,
         duckdb.ConversionException,
@@ -321,6 +306,6 @@ def _as_duckdb(error: Exception) -> duckdb.Error | None:
         duckdb.IOException,
         duckdb.BinderException,
     ):
-        if text.startswith(kind.__name__.removesuffix("Exception")):
+        if said.startswith(kind.__name__.removesuffix("Exception").lower()):
             return kind(text)
     return duckdb.Error(text) if isinstance(error, pa.ArrowException | RuntimeError) else None

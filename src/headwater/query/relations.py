@@ -9,7 +9,6 @@ an anti join over positions, and the position is the row's own in its file, what
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -23,7 +22,10 @@ from pyroaring import BitMap64
 from headwater.query.arrow import for_duckdb
 from headwater.query.decide import Layout, lay_out, may_hold_nan
 from headwater.query.filesystem import LakeFileSystem
-from headwater.query.types import column, default_text, duck_type, name, value
+from headwater.query.fragments import casted, declared, extra_column, mapped, nulls, own_column, renamed
+from headwater.query.masks import check_within, file_rows
+from headwater.query.predicates import EVERYTHING, Needed
+from headwater.query.types import column, value
 from headwater.tables.files import Files, normalise
 from headwater.tables.model import (
     FILE_COLUMN,
@@ -34,13 +36,11 @@ from headwater.tables.model import (
     ScanPlan,
     TableCorruptError,
 )
-from headwater.tables.read import EXTRA_COLUMNS, deleted_positions, read_schema, read_task
+from headwater.tables.read import EXTRA_COLUMNS, read_task
 
 INTERNAL = '"headwater internal"'
 _LOCAL = "file://"
 _PATTERN = frozenset("*?[]{}\\")
-_READERS = 8
-_MASKS_AT_A_TIME_BYTES = 64 << 20
 _ROWS_FROM_FILES = "hive_partitioning=false, filename=false"
 
 
@@ -53,6 +53,7 @@ class Wanted:
     rows: pa.Table | None = None
     deletes: Mapping[str, BitMap64] = field(default_factory=dict)
     positions: bool = False
+    needed: Needed | None = None
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -66,6 +67,12 @@ class Wanted:
     def fields(self) -> tuple[NestedField, ...]:
         """All columns of its view."""
         return (*self.plan.schema.fields, *(EXTRA_COLUMNS[each] for each in self.extra))
+
+    def is_needed(self, field: NestedField) -> bool:
+        """Whether the query can depend on the column. One that it never reads may still be counted: keep the first."""
+        if self.needed is None or field.name in self.extra or field is self.plan.schema.fields[0]:
+            return True
+        return column(field.field_id) in self.needed.columns
 
 
 class Relations:
@@ -88,8 +95,8 @@ class Relations:
         """An empty table with these columns: its name, and the query that shows it under the table's own names."""
         fields = tuple(fields)
         made = f"stand_in_{next(self._numbers)}"
-        self._connection.execute(f"CREATE TABLE {INTERNAL}.{made} ({_columns(fields)})")
-        return made, f"SELECT {_renamed(fields)} FROM {INTERNAL}.{made}"
+        self._connection.execute(f"CREATE TABLE {INTERNAL}.{made} ({declared(fields)})")
+        return made, f"SELECT {renamed(fields)} FROM {INTERNAL}.{made}"
 
     def query(self, wanted: Wanted) -> str:
         """The query that gives the table's rows."""
@@ -99,8 +106,8 @@ class Relations:
         if without := self._without_ids((*layout.plain, *layout.masked)):
             layout = lay_out(wanted.plan, also_deleted, without)
         parts = list(self._parts(wanted, layout, deletes))
-        parts += [f"SELECT {_nulls(wanted.fields)} WHERE false"] if not parts else []
-        return f"SELECT {_renamed(wanted.fields)} FROM ({' UNION ALL '.join(parts)})"
+        parts += [f"SELECT {nulls(wanted.fields)} WHERE false"] if not parts else []
+        return f"SELECT {renamed(wanted.fields)} FROM ({' UNION ALL '.join(parts)})"
 
     def _parts(self, wanted: Wanted, layout: Layout, deletes: Mapping[str, BitMap64]) -> Iterator[str]:
         if layout.plain:
@@ -115,10 +122,10 @@ class Relations:
     def _native(self, wanted: Wanted, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> str:
         lineage = [EXTRA_COLUMNS[each] for each in (ROW_ID_COLUMN, UPDATED_COLUMN) if each in wanted.extra]
         paths = ", ".join(value(self._path(task)) for task in tasks)
-        schema = ", ".join(map(_mapped, (*wanted.plan.schema.fields, *lineage)))
+        schema = ", ".join(map(mapped, (*wanted.plan.schema.fields, *lineage)))
         scan = f"read_parquet([{paths}], schema=MAP {{{schema}}}, {_ROWS_FROM_FILES})"
-        own = [_own_sql(each, guarded=may_hold_nan(tasks, each)) for each in wanted.plan.schema.fields]
-        chosen = ", ".join([*own, *(_extra_sql(each) for each in wanted.extra)])
+        own = [own_column(each, guarded=may_hold_nan(tasks, each)) for each in wanted.plan.schema.fields]
+        chosen = ", ".join([*own, *(extra_column(each) for each in wanted.extra)])
         if deletes is None and not wanted.extra:
             return f"SELECT {chosen} FROM {scan} AS t"
         made = self._about_files(tasks, deletes)
@@ -158,47 +165,26 @@ class Relations:
         self._connection.execute(
             f"CREATE TABLE {made} (file INTEGER, location VARCHAR, first_row_id BIGINT, sequence BIGINT, bits BIT)"
         )
-        for rows in self._file_rows(tasks, deletes):
+        for rows in file_rows(self._files, tasks, deletes):
             self._insert(f"INSERT INTO {made} SELECT file, location, first_row_id, sequence, bits::BLOB::BIT", rows)
         return made
 
-    def _file_rows(self, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> Iterator[pa.Table]:
-        """What the join needs to know of each file, a bounded number of masks at a time."""
-        names = ("file", "location", "first_row_id", "sequence", "bits")
-        kinds = (pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.binary())
-        rows: list[tuple[object, ...]] = []
-        size_bytes = 0
-        for place, (task, mask) in enumerate(zip(tasks, self._masks(tasks, deletes), strict=True)):
-            first = task.file.first_row_id
-            rows.append((place, task.file.file_path, first, None if first is None else task.sequence_number, mask))
-            size_bytes += len(mask or b"")
-            if size_bytes > _MASKS_AT_A_TIME_BYTES or place == len(tasks) - 1:
-                columns = zip(*rows, strict=True)
-                yield pa.table([pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)], names)
-                rows, size_bytes = [], 0
-
-    def _masks(self, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> Iterator[bytes | None]:
-        if deletes is None:
-            yield from (None for _ in tasks)
-        elif all(normalise(task.file.file_path).startswith(_LOCAL) for task in tasks):
-            yield from (_mask(self._files, task, deletes) for task in tasks)
-        else:
-            with ThreadPoolExecutor(_READERS, thread_name_prefix="deletes") as pool:
-                yield from pool.map(lambda task: _mask(self._files, task, deletes), tasks)
-
     def _copied(self, wanted: Wanted, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64]) -> str:
+        """Copy what the query can depend on; other columns stay NULL, and other rows away."""
         made = f"{INTERNAL}.copied_{next(self._numbers)}"
-        self._connection.execute(f"CREATE TABLE {made} ({_columns(wanted.fields)})")
-        names = [column(each.field_id) for each in wanted.fields]
+        self._connection.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
+        fields = [each for each in wanted.fields if wanted.is_needed(each)]
+        names = [column(each.field_id) for each in fields]
         for task in tasks:
             for batch in _live(self._files, task, wanted, deletes.get(normalise(task.file.file_path))):
-                rows = for_duckdb(pa.Table.from_batches([batch])).rename_columns(names)
-                self._insert(f"INSERT INTO {made} SELECT {_cast(wanted.fields)}", rows)
+                rows = for_duckdb(pa.Table.from_batches([batch.select([each.name for each in fields])]))
+                statement = f"INSERT INTO {made} ({', '.join(names)}) SELECT {casted(fields)}"
+                self._insert(statement, rows.rename_columns(names))
         return f"SELECT * FROM {made}"
 
     def _pending(self, wanted: Wanted, rows: pa.Table) -> str:
         made = f"{INTERNAL}.pending_{next(self._numbers)}"
-        self._connection.execute(f"CREATE TABLE {made} ({_columns(wanted.fields)})")
+        self._connection.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
         arrays: list[pa.ChunkedArray | pa.Array] = []
         for each in wanted.fields:
             if each.name == POSITION_COLUMN and wanted.positions:
@@ -208,7 +194,7 @@ class Relations:
             else:
                 arrays.append(pa.nulls(rows.num_rows))
         filled = for_duckdb(pa.table(arrays, [column(each.field_id) for each in wanted.fields]))
-        self._insert(f"INSERT INTO {made} SELECT {_cast(wanted.fields)}", filled)
+        self._insert(f"INSERT INTO {made} SELECT {casted(wanted.fields)}", filled)
         return f"SELECT * FROM {made}"
 
     def _insert(self, statement: str, rows: pa.Table) -> None:
@@ -220,76 +206,17 @@ class Relations:
             self._connection.unregister(given)
 
 
-def _mask(files: Files, task: FileTask, deletes: Mapping[str, BitMap64]) -> bytes:
-    """A bit for each row of the file, from the left; set where the row is deleted."""
-    bits = np.zeros(task.file.record_count, np.uint8)
-    for positions in (deleted_positions(files, task), deletes.get(normalise(task.file.file_path))):
-        if positions:
-            _check_within(positions, task)
-            bits[np.asarray(positions.to_array())] = 1
-    return np.packbits(bits).tobytes()
-
-
-def _check_within(positions: BitMap64, task: FileTask) -> None:
-    if positions.max() >= task.file.record_count:
-        raise TableCorruptError(
-            task.file.file_path, f"has {task.file.record_count} rows, and row {positions.max()} of it is deleted"
-        )
-
-
 def _live(files: Files, task: FileTask, wanted: Wanted, deletes: BitMap64 | None) -> Iterator[pa.RecordBatch]:
     """The rows of a file that cannot be read natively."""
-    extra = frozenset(wanted.extra)
+    columns = tuple(each.name for each in wanted.plan.schema.fields if wanted.is_needed(each))
+    rows = EVERYTHING if wanted.needed is None else wanted.needed.rows
+    extra = frozenset(wanted.extra) | ({POSITION_COLUMN} if deletes else frozenset())
+    batches = read_task(files, task, plan=wanted.plan, columns=columns, row_filter=rows, extra=extra)
     if not deletes:
-        yield from read_task(files, task, plan=wanted.plan, extra=extra)
+        yield from batches
         return
-    _check_within(deletes, task)
+    check_within(deletes, task)
     deleted = np.zeros(task.file.record_count, bool)
     deleted[np.asarray(deletes.to_array())] = True
-    with_positions = extra | {POSITION_COLUMN}
-    shown = [each.name for each in read_schema(wanted.plan, None, extra).fields]
-    for batch in read_task(files, task, plan=wanted.plan, extra=with_positions):
-        kept = batch.filter(pa.array(~deleted[batch.column(POSITION_COLUMN).to_numpy()]))
-        yield kept.select(shown)
-
-
-def _own_sql(each: NestedField, *, guarded: bool) -> str:
-    """A column of the table; guarded, it is the same, but DuckDB does not compare the bounds of its row groups."""
-    made, kind = column(each.field_id), duck_type(each.field_type)
-    return f"CASE WHEN isnan(t.{made}) THEN 'nan'::{kind} ELSE t.{made} END AS {made}" if guarded else f"t.{made}"
-
-
-def _extra_sql(extra: str) -> str:
-    """A column that is not of the table, of a row in a file. A row keeps the id that its file carries for it."""
-    made = column(EXTRA_COLUMNS[extra].field_id)
-    match extra:
-        case "_file":
-            return f"f.location AS {made}"
-        case "_pos":
-            return f"t.file_row_number AS {made}"
-        case "_row_id":
-            return f"coalesce(t.{made}, f.first_row_id + t.file_row_number) AS {made}"
-        case _:
-            return f"coalesce(t.{made}, f.sequence) AS {made}"
-
-
-def _mapped(each: NestedField) -> str:
-    kind = value(duck_type(each.field_type))
-    made = value(column(each.field_id))
-    return f"{each.field_id}: {{name: {made}, type: {kind}, default_value: {value(default_text(each))}::VARCHAR}}"
-
-
-def _columns(fields: Iterable[NestedField]) -> str:
-    return ", ".join(f"{column(each.field_id)} {duck_type(each.field_type)}" for each in fields)
-
-
-def _cast(fields: Iterable[NestedField]) -> str:
-    return ", ".join(f"{column(each.field_id)}::{duck_type(each.field_type)}" for each in fields)
-
-
-def _nulls(fields: Iterable[NestedField]) -> str:
-    return ", ".join(f"NULL::{duck_type(each.field_type)} AS {column(each.field_id)}" for each in fields)
-
-
-def _renamed(fields: Iterable[NestedField]) -> str:
-    return ", ".join(f"{column(each.field_id)} AS {name(each.name)}" for each in fields)
+    for batch in batches:
+        yield batch.filter(pa.array(~deleted[batch.column(POSITION_COLUMN).to_numpy()]))

@@ -32,13 +32,13 @@ class Resolved:
 
     tables: dict[TableKey, OpenTable] = field(default_factory=dict)
     views: dict[TableKey, NamedView] = field(default_factory=dict)
-    sql: str = ""
+    question: str = ""
 
 
 def resolve(parser: duckdb.DuckDBPyConnection, statement: Statement, source: TableSource, pending: Pending) -> Resolved:
     """Open every table that the statement needs."""
     resolver = _Resolver(parser, source, pending)
-    resolver.resolved.sql = statement.explained + resolver.follow(statement, ())
+    resolver.resolved.question = resolver.follow(statement, ())
     return resolver.resolved
 
 

@@ -46,11 +46,6 @@ class Statement:
     ctes: frozenset[str]
     may_filter: bool
 
-    @property
-    def text(self) -> str:
-        """What DuckDB runs."""
-        return self.explained + self.question
-
 
 def read_statement(parser: duckdb.DuckDBPyConnection, sql: str) -> Statement:
     """The one question that `sql` is; anything else is refused. `parser` needs no tables."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 
 from headwater.tables.files import FileReader
-from headwater.tables.manifests import EntryToWrite, ManifestTerms, live, live_files, read_manifest, write_manifest
+from headwater.tables.manifest_writing import EntryToWrite, ManifestTerms, write_manifest
+from headwater.tables.manifests import live, live_files, read_manifest
 from headwater.tables.model import LiveFile, NewFile, TableFile, TableUsageError
 from headwater.tables.scan import fetch
 

@@ -10,7 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError as ModelError
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import (
+    TableMetadata,
+    TableMetadataUtil,
+    TableMetadataV1,
+    TableMetadataV2,
+    TableMetadataV3,
+)
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import IcebergBaseModel
@@ -19,6 +25,7 @@ from headwater.tables.model import TableCorruptError, UnsupportedTableError
 
 NEWEST_VERSION = 3
 _GZIP = b"\x1f\x8b"
+_BLOB_TYPES = ("apache-datasketches-theta-v1", "deletion-vector-v1")
 # Types of Iceberg that this version neither reads nor writes.
 _UNSUPPORTED_TYPES = ("variant", "geometry", "geography")
 
@@ -29,7 +36,7 @@ def decode_metadata(data: bytes, location: str) -> TableMetadata:
     _refuse_newer(document, location)
     _refuse_unsupported_types(document, location)
     try:
-        metadata = TableMetadataUtil.parse_obj(document)
+        metadata = TableMetadataUtil.parse_obj(_without_foreign_blobs(document))
         # PyIceberg looks these up late; a document that points at nothing is refused here.
         metadata.schema()
         metadata.spec()
@@ -64,18 +71,32 @@ def encode_metadata(metadata: TableMetadata, *, base: Mapping[str, Any] | None =
     # PyIceberg refuses to write v3 in the model's own method; its base class can.
     document = json.loads(IcebergBaseModel.model_dump_json(metadata))
     if base is not None:
-        _carry_over(document, base, metadata)
+        _carry_over(document, base)
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _carry_over(document: dict[str, Any], base: Mapping[str, Any], metadata: TableMetadata) -> None:
-    known = _aliases(type(metadata))
-    document.update({key: value for key, value in base.items() if key not in known and key not in document})
+def _carry_over(document: dict[str, Any], base: Mapping[str, Any]) -> None:
+    known = frozenset().union(*(_aliases(each) for each in (TableMetadataV1, TableMetadataV2, TableMetadataV3)))
+    document.update({key: value for key, value in base.items() if key not in known})
     of_snapshot = _aliases(Snapshot)
     before = {each.get("snapshot-id"): each for each in base.get("snapshots") or ()}
     for snapshot in document.get("snapshots", ()):
         old = before.get(snapshot["snapshot-id"], {})
         snapshot.update({key: value for key, value in old.items() if key not in of_snapshot})
+    blobs = {each.get("statistics-path"): each for each in base.get("statistics") or ()}
+    document["statistics"] = [blobs.get(each["statistics-path"], each) for each in document.get("statistics", ())]
+
+
+def _without_foreign_blobs(document: dict[str, Any]) -> dict[str, Any]:
+    """PyIceberg knows the types of blobs that the specification names; engines write others into statistics files."""
+    statistics = document.get("statistics")
+    if not isinstance(statistics, list) or not all(isinstance(each, dict) for each in statistics):
+        return document
+    kept = [
+        {**each, "blob-metadata": [blob for blob in each.get("blob-metadata") or () if blob.get("type") in _BLOB_TYPES]}
+        for each in statistics
+    ]
+    return {**document, "statistics": kept}
 
 
 def _aliases(model: type[IcebergBaseModel]) -> frozenset[str]:

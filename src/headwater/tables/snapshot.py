@@ -36,13 +36,8 @@ from headwater.kernel.randomness import Randomness
 from headwater.tables.files import FileReader
 from headwater.tables.head import OPERATION
 from headwater.tables.manifest_edit import ManifestEdit
-from headwater.tables.manifests import (
-    ManifestTerms,
-    first_row_id_of,
-    read_manifest_list,
-    with_first_row_id,
-    write_manifest_list,
-)
+from headwater.tables.manifest_writing import ManifestTerms, write_manifest_list
+from headwater.tables.manifests import first_row_id_of, read_manifest_list, with_first_row_id
 from headwater.tables.model import (
     Edit,
     NewFile,
@@ -52,8 +47,7 @@ from headwater.tables.model import (
     TableVersion,
     UnsupportedTableError,
 )
-from headwater.tables.parquet import position_delete_file
-from headwater.tables.read import deleted_positions
+from headwater.tables.position_deletes import deleted_positions, position_delete_file
 from headwater.tables.scan import target_of
 from headwater.tables.vectors import write_vectors
 

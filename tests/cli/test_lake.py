@@ -1,0 +1,242 @@
+"""The commands over a lake, as a person or a script meets them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headwater.catalog.model import RefKind
+from headwater.tables.merge import upsert
+from headwater.tables.operations import append
+from tests.cli.test_cli import Result, Run, run
+from tests.fixtures.lakes import LakeWorld
+
+__all__ = ["run"]  # the fixture
+
+ORDERS = pa.table({"id": [1, 2, 3], "customer": [10, 20, 10], "total": [1.5, 2.5, None]})
+CUSTOMERS = pa.table({"id": [10, 20], "name": ["Ann", "Bob"]})
+
+
+@pytest.fixture
+def bank(lake: LakeWorld) -> LakeWorld:
+    """Two tables, a change over both, a tag before it and a branch beside it."""
+    lake.create("customers", CUSTOMERS)
+    lake.create("orders", ORDERS, format_version=3)
+    before = lake.lake.catalog.ref("main").hash
+    lake.lake.catalog.create_ref(RefKind.TAG, "v1", before)
+    lake.lake.catalog.create_ref(RefKind.BRANCH, "dev", before)
+    lake.commit(
+        {
+            "orders": append(
+                lake.staging(), lake.table("orders"), pa.table({"id": [4], "customer": [20], "total": [9.0]})
+            ),
+            "customers": upsert(
+                lake.staging(), lake.table("customers"), pa.table({"id": [20], "name": ["Bea"]}), on=["id"]
+            ),
+        },
+        actor="bob",
+        message="an order, and Bob is Bea\nmore lines",
+    )
+    return lake
+
+
+def ask(run: Run, lake: LakeWorld, *words: str) -> Result:
+    result = run(words[0], lake.url, *words[1:])
+    assert result.code == 0, result.err
+    return result
+
+
+def rows(result: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+class TestInit:
+    def test_once_and_again(self, run: Run, tmp_path: Path) -> None:
+        first = run("init", tmp_path / "new", "--json").json()
+        assert first["branch"] == "main"
+        assert run("init", tmp_path / "new", "--json").json() == first
+        assert run("init", tmp_path / "new").out.startswith(f"file://{tmp_path}/new is a lake; main is at ")
+
+    def test_a_lake_in_a_lake_is_refused(self, run: Run, lake: LakeWorld) -> None:
+        result = run("init", f"{lake.url}/tables/inner")
+        assert result.code == 4
+        assert "lies within the lake" in result.err
+
+    def test_the_lake_of_the_settings(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "headwater.toml").write_text(f'lake = "{tmp_path / "mine"}"\n')
+        assert run("init").code == 0
+        assert run("query", "select 1 as one", "--json").out == '{"one": 1}\n'
+        assert run("refs").out.split()[3] == "main"
+
+    def test_no_lake(self, run: Run, tmp_path: Path) -> None:
+        assert "no lake is named" in run("tables").err
+        missing = run("tables", tmp_path / "nothing")
+        assert (missing.code, "headwater init" in missing.err) == (2, True)
+        assert not (tmp_path / "nothing").exists()
+
+
+class TestTables:
+    def test_for_people(self, run: Run, bank: LakeWorld) -> None:
+        out = ask(run, bank, "tables").out.splitlines()
+        assert out[0].split() == ["table", "kind", "format", "rows", "data", "files", "snapshot"]
+        assert out[1].split()[:5] == ["default.customers", "table", "v2", "2", "2"]
+        assert out[2].split()[:5] == ["default.orders", "table", "v3", "4", "2"]
+
+    def test_for_machines_and_in_the_past(self, run: Run, bank: LakeWorld) -> None:
+        now = json.loads(ask(run, bank, "tables", "--json").out)
+        then = json.loads(ask(run, bank, "tables", "--json", "--at", "v1").out)
+        on_dev = json.loads(ask(run, bank, "tables", "--json", "--branch", "dev").out)
+        assert [(each["table"], each["rows"]) for each in now] == [("default.customers", 2), ("default.orders", 4)]
+        assert [(each["table"], each["rows"]) for each in then] == [("default.customers", 2), ("default.orders", 3)]
+        assert on_dev == then
+
+    @pytest.mark.parametrize("damage", ["cut", "missing", "v4"])
+    def test_one_that_cannot_be_read_does_not_hide_the_rest(self, run: Run, bank: LakeWorld, damage: str) -> None:
+        location = Path((bank.table("orders").location or "").removeprefix("file://"))
+        match damage:
+            case "cut":
+                location.write_bytes(location.read_bytes()[:100])
+            case "missing":
+                location.unlink()
+            case "v4":
+                location.write_text(location.read_text().replace('"format-version":3', '"format-version":4'))
+        result = run("tables", bank.url)
+        assert result.code == 1
+        assert "default.customers" in result.out
+        assert "default.orders" in result.out
+        assert f"error: default.orders: file://{location}" in result.err
+        shown = run("tables", bank.url, "--json")
+        assert [bool(each["error"]) for each in json.loads(shown.out)] == [False, True]
+        # A query of the sound table works; one of the other says what is wrong with it.
+        assert rows(ask(run, bank, "query", "select count(*) n from customers", "--json")) == [{"n": 2}]
+        broken = run("query", bank.url, "select * from orders")
+        assert broken.code in (1, 4)
+        assert str(location) in broken.err
+
+
+class TestHistory:
+    def test_commits(self, run: Run, bank: LakeWorld) -> None:
+        found = json.loads(ask(run, bank, "commits", "--json").out)
+        assert [each["actor"] for each in found] == ["bob", "ann", "ann", "headwater:init"]
+        assert [each["committed_at"] for each in found] == sorted(
+            (each["committed_at"] for each in found), reverse=True
+        )
+        assert len(json.loads(ask(run, bank, "commits", "--json", "--actor", "ann", "--limit", "1").out)) == 1
+        lines = ask(run, bank, "commits").out.splitlines()
+        assert lines[1].endswith("an order, and Bob is Bea")
+
+    def test_refs(self, run: Run, bank: LakeWorld) -> None:
+        assert [line.split()[:2] for line in ask(run, bank, "refs").out.splitlines()[1:]] == [
+            ["dev", "branch"],
+            ["main", "branch"],
+            ["v1", "tag"],
+        ]
+        assert {each["name"] for each in json.loads(ask(run, bank, "refs", "--json").out)} == {"dev", "main", "v1"}
+
+    def test_diff(self, run: Run, bank: LakeWorld) -> None:
+        found = json.loads(ask(run, bank, "diff", "v1", "main", "--json").out)
+        assert [(each["table"], each["change"]) for each in found] == [
+            ("default.customers", "changed"),
+            ("default.orders", "changed"),
+        ]
+        assert ask(run, bank, "diff", "v1", "dev").out == "nothing differs\n"
+        assert "changed  default.orders" in ask(run, bank, "diff", "dev", "main").out
+
+    def test_show_a_commit(self, run: Run, bank: LakeWorld) -> None:
+        head = bank.lake.catalog.ref("main").hash
+        shown = json.loads(ask(run, bank, "show", head[:10], "--json").out)
+        assert shown["hash"] == head
+        assert [each["table"] for each in shown["changes"]] == ["default.customers", "default.orders"]
+        text = ask(run, bank, "show", head).out
+        assert "actor     bob" in text
+        assert "headwater.operation" in text
+
+    def test_show_a_table(self, run: Run, bank: LakeWorld) -> None:
+        shown = json.loads(ask(run, bank, "show", "orders", "--json").out)
+        assert shown["metadata"]["format-version"] == 3
+        assert shown["content"]["metadata_location"].endswith("/metadata/00000000000000000002.metadata.json")
+        text = ask(run, bank, "show", "orders", "--at", "v1").out
+        assert "rows        3" in text
+        assert "customer  long" in text
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (("show", "oders"), "did you mean default.orders or"),
+            (("show", "a\x07b"), "control characters"),
+            (("show", "orders", "--branch", "nope"), "nope"),
+            (("show", "orders", "--branch", "a\tb"), "'a\\tb'"),
+            (("show", "orders", "--at", "deadbeef"), "deadbeef"),
+            (("show", "orders", "--at", "2001-01-01T00:00:00Z"), "the log reaches back to"),
+            (("show", "orders", "--at", "2026-13-45"), "2026-13-45"),
+            (("show",), "give [LAKE] TABLE|COMMIT"),
+            (("diff", "v1"), "give [LAKE] FROM TO"),
+            (("diff", "v1", "main", "dev"), "4 words were given"),
+        ],
+    )
+    def test_mistakes(self, run: Run, bank: LakeWorld, words: tuple[str, ...], said: str) -> None:
+        result = run(words[0], bank.url, *words[1:])
+        assert result.code == 2
+        assert said in result.err
+
+
+class TestQuery:
+    def test_over_several_tables(self, run: Run, bank: LakeWorld) -> None:
+        sql = "select name, sum(total) s from orders join customers c on customer = c.id group by name order by name"
+        assert rows(ask(run, bank, "query", sql, "--json")) == [{"name": "Ann", "s": 1.5}, {"name": "Bea", "s": 11.5}]
+        then = rows(ask(run, bank, "query", sql, "--json", "--at", "v1"))
+        assert then == [{"name": "Ann", "s": 1.5}, {"name": "Bob", "s": 2.5}]
+
+    def test_by_a_moment(self, run: Run, bank: LakeWorld) -> None:
+        moment = bank.lake.catalog.commit_at(bank.lake.catalog.ref("v1").hash).committed_at.isoformat()
+        assert rows(ask(run, bank, "query", "select count(*) n from orders", "--json", "--at", moment)) == [{"n": 3}]
+
+    def test_for_people(self, run: Run, bank: LakeWorld) -> None:
+        result = ask(run, bank, "query", "select id, total from orders order by id", "--limit", "3")
+        assert result.out.splitlines() == ["id  total", "1   1.5", "2   2.5", "3   NULL"]
+        assert "(3 rows, and more" in result.err
+
+    def test_csv(self, run: Run, bank: LakeWorld) -> None:
+        out = ask(run, bank, "query", "select * from customers order by id", "--csv").out
+        assert list(csv.reader(io.StringIO(out))) == [["id", "name"], ["10", "Ann"], ["20", "Bea"]]
+
+    def test_values_of_every_kind_are_json(self, run: Run, bank: LakeWorld) -> None:
+        sql = "select date'2024-01-02' d, 1.50::decimal(9,2) x, 'ab'::blob b, uuid() u, [1,2] l, {'a': 1} s, now() t"
+        [row] = rows(ask(run, bank, "query", sql, "--json"))
+        assert (row["d"], row["x"], row["b"], row["l"], row["s"]) == ("2024-01-02", "1.50", "6162", [1, 2], {"a": 1})
+
+    @pytest.mark.parametrize(
+        ("sql", "code", "said"),
+        [
+            ("select * from nope", 2, "there is no table nope"),
+            ("selec 1", 2, "(at 1:1)"),
+            ("select 1; select 2", 2, ""),
+            ("copy (select 1) to 'x.csv'", 4, "a query only asks"),
+            ("select * from read_csv('/etc/passwd')", 4, "read_csv"),
+            ("create table t (a int)", 4, "a query only asks"),
+            ("", 2, ""),
+        ],
+    )
+    def test_what_is_refused(self, run: Run, bank: LakeWorld, sql: str, code: int, said: str) -> None:
+        result = run("query", bank.url, sql)
+        assert (result.code, said in result.err) == (code, True), result.err
+        assert result.out == ""
+
+    def test_a_query_holds_a_pin_while_it_runs(self, bank: LakeWorld) -> None:
+        def holders() -> list[str]:
+            records = Path(bank.url).glob("_headwater/catalog/gc/manifest.pins/*")
+            return [pin["holder"] for path in records for pin in json.loads(path.read_text())["pins"]]
+
+        with bank.lake.stream("select * from orders") as reader:
+            assert holders() == ["query"]
+            assert reader.read_all().num_rows == 4
+        assert holders() == []
+
+    def test_a_lake_that_may_only_be_read(self, bank: LakeWorld) -> None:
+        reading = bank.app.open_lake(bank.url, read_only=True)
+        assert reading.query("select count(*) n from orders").to_pylist() == [{"n": 4}]
