@@ -45,6 +45,9 @@ LAKE_MARKER = "_headwater/lake.json"
 # Where a folder lake keeps its state database.
 STATE_FILE = "_headwater/state.db"
 
+# How many objects that are there already are looked at before a lake is made around them.
+_LOOKED_AT = 100_000
+
 H = TypeVar("H", bound=History)
 
 _OBJECT_NAME = re.compile(rf"[0-9]{{{ID_DIGITS}}}((?:\.[A-Za-z0-9_-]+)+)")
@@ -155,9 +158,21 @@ class App:
         return Lake(catalog, Files({**stores, location: store}), location=location, options=options)
 
     def _refuse_nested(self, url: str) -> None:
+        """A lake owns everything beneath it, so none lies within another."""
         lake = self.lake_around(url)
-        if lake is not None and str(parse_url(lake)) != str(parse_url(url)):
+        if lake is not None and location_of(lake) == location_of(url):
+            return
+        if lake is not None:
             raise RefusedError(f"{url} lies within the lake {lake}", hint="make a lake beside it, not in it", lake=lake)
+        for seen, meta in enumerate(self.open_store(url, writable=False).list()):
+            if meta.path.endswith("/" + LAKE_MARKER):
+                inner = meta.path.removesuffix("/" + LAKE_MARKER)
+                raise RefusedError(f"{url} has a lake in it: {inner}", hint="make a lake beside it, not around it")
+            if seen == _LOOKED_AT:
+                raise RefusedError(
+                    f"{url} holds more than {_LOOKED_AT} objects, and one of them may be a lake",
+                    hint="make the lake in a folder or prefix of its own",
+                )
 
     def open_database(self, lake: str | None = None) -> Database:
         """The state database: the one that the settings name, or a SQLite file in the folder lake, or under home."""
@@ -224,10 +239,10 @@ class App:
 
 
 def location_of(url: str) -> str:
-    """The URL as table metadata spells it: nothing is percent-encoded."""
+    """The URL as table metadata spells it: not percent-encoded, and one name for a folder, whatever links to it."""
     parsed = parse_url(url)
     if parsed.scheme == "file":
-        return f"file://{parsed.container}"
+        return f"file://{Path(parsed.container).resolve()}"
     return f"{parsed.scheme}://{parsed.container}" + (f"/{parsed.prefix}" if parsed.prefix else "")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headwater.catalog.embedded.protocol import EmbeddedCatalog
 from headwater.catalog.model import RefKind
 from headwater.tables.merge import upsert
 from headwater.tables.operations import append
@@ -67,6 +68,11 @@ class TestInit:
         assert result.code == 4
         assert "lies within the lake" in result.err
 
+    def test_a_lake_around_a_lake_is_refused(self, run: Run, lake: LakeWorld) -> None:
+        result = run("init", Path(lake.url).parent)
+        assert result.code == 4
+        assert "has a lake in it: a lake" in result.err
+
     def test_the_lake_of_the_settings(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "headwater.toml").write_text(f'lake = "{tmp_path / "mine"}"\n')
         assert run("init").code == 0
@@ -78,6 +84,43 @@ class TestInit:
         missing = run("tables", tmp_path / "nothing")
         assert (missing.code, "headwater init" in missing.err) == (2, True)
         assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("spelling", ["link", "dots", "url", "slash"])
+def test_a_lake_has_one_location_however_it_is_spelled(
+    run: Run, bank: LakeWorld, spelling: str, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(bank.url)
+    url = {
+        "link": str(tmp_path / "link"),
+        "dots": f"{bank.url}/tables/..",
+        "url": Path(bank.url).as_uri(),
+        "slash": f"{bank.url}/",
+    }[spelling]
+    assert bank.app.open_lake(url).location == bank.lake.location
+    assert rows(run("query", url, "select count(*) n from orders", "--json")) == [{"n": 4}]
+
+
+def test_what_would_play_with_the_terminal_is_spelled_out(run: Run, bank: LakeWorld) -> None:
+    change = append(bank.staging(), bank.table("customers"), CUSTOMERS.slice(0, 0))
+    bank.commit({"customers": change}, message="\x1b]0;owned\x07 or \u202egnp")
+    for words in (("commits",), ("show", bank.lake.catalog.ref("main").hash)):
+        out = ask(run, bank, *words).out
+        assert "\\x1b]0;owned\\x07 or \\u202egnp" in out
+        assert "\x1b" not in out
+
+
+def test_a_commit_whose_parent_was_collected_is_shown(run: Run, bank: LakeWorld) -> None:
+    catalog = bank.lake.catalog
+    assert isinstance(catalog, EmbeddedCatalog)
+    head = catalog.ref("main").hash
+    catalog.delete_ref("v1", catalog.ref("v1").hash)
+    catalog.delete_ref("dev", catalog.ref("dev").hash)
+    bank.app.clock.sleep(0.001)
+    change = append(bank.staging(), bank.table("customers"), CUSTOMERS.slice(0, 0))
+    bank.commit({"customers": change})
+    catalog.publish_history_horizon(catalog.commit_at(head).committed_at)
+    assert json.loads(ask(run, bank, "show", head, "--json").out)["hash"] == head
 
 
 class TestTables:

@@ -9,10 +9,11 @@ from itertools import islice
 import click
 
 from headwater.app import App
+from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError
 from headwater.catalog.model import Commit, Content, Difference, TableContent, TableKey, describe
-from headwater.catalog.names import DEFAULT_BRANCH, looks_like_hash
+from headwater.catalog.names import DEFAULT_BRANCH, DEFAULT_NAMESPACE, looks_like_hash
 from headwater.cli.lakes import at_options, open_to_read, split, words, words_and
-from headwater.cli.output import json_option, print_json, print_table
+from headwater.cli.output import json_option, print_json, print_table, shown
 from headwater.cli.tables import describe_table, row_of, table_json
 from headwater.kernel.logs import scrub
 from headwater.lake import Lake
@@ -102,7 +103,13 @@ def show(app: App, words: tuple[str, ...], branch: str, at: str | None, as_json:
     url, (what,) = split(app, words, "TABLE|COMMIT")
     lake = open_to_read(app, url)
     if looks_like_hash(what):
-        _show_commit(lake, lake.resolve(what, branch=branch), as_json=as_json)
+        try:
+            found = lake.resolve(what, branch=branch)
+        except CommitNotFoundError as error:
+            raise CommitNotFoundError(
+                what, f"no commit has that hash; a table of that name is shown as {DEFAULT_NAMESPACE}.{what}"
+            ) from error
+        _show_commit(lake, found, as_json=as_json)
         return
     describe_table(lake, TableKey.parse(what), lake.resolve(at, branch=branch), as_json=as_json)
 
@@ -127,9 +134,14 @@ def diff(app: App, words: tuple[str, ...], branch: str, as_json: bool) -> None:
 
 def _show_commit(lake: Lake, at_hash: str, *, as_json: bool) -> None:
     commit = lake.catalog.commit_at(at_hash)
-    changes = lake.catalog.diff(commit.parents[0], commit.hash) if commit.parents else ()
+    try:
+        changes = lake.catalog.diff(commit.parents[0], commit.hash) if commit.parents else ()
+    except BehindHorizonError:
+        changes = None  # the parent may have been collected
     if as_json:
-        print_json({**asdict(commit), "changes": [_difference_json(each) for each in changes]})
+        print_json(
+            {**asdict(commit), "changes": None if changes is None else [_difference_json(each) for each in changes]}
+        )
         return
     for name, value in (
         ("commit", commit.hash),
@@ -139,9 +151,12 @@ def _show_commit(lake: Lake, at_hash: str, *, as_json: bool) -> None:
         ("message", commit.message),
         *((f"  {name}", value) for name, value in sorted(commit.properties.items())),
     ):
-        click.echo(f"{name:10}{value}")
+        click.echo(f"{name:10}{shown(value)}")
     click.echo()
-    _print_differences(changes)
+    if changes is None:
+        click.echo("what it changed is no longer known: its parent is behind the history horizon")
+    else:
+        _print_differences(changes)
 
 
 def _print_differences(found: tuple[Difference, ...]) -> None:
@@ -165,7 +180,7 @@ def _version(content: Content | None) -> str:
         case None:
             return "-"
         case TableContent():
-            return content.metadata_location.rsplit("/", 1)[1]
+            return content.metadata_location.rsplit("/", 1)[-1]
         case _:
             return describe(content)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 import click
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -17,6 +20,14 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable shape.")(command)
 
 
+def shown(text: object) -> str:
+    """Text as a terminal may show it: what would move its cursor, change its title or hide itself is spelled out."""
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSEEN else character
+        for character in str(text)
+    )
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
     click.echo(json.dumps(value, indent=2, default=_plain))
@@ -24,9 +35,9 @@ def print_json(value: object) -> None:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Aligned columns under their headings."""
-    cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(line[column]) for line in [list(headings), *cells]) for column in range(len(headings))]
-    for line in [list(headings), *cells]:
+    lines = [[shown(cell) for cell in line] for line in (headings, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 

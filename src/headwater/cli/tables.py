@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetada
 from pyiceberg.view.metadata import ViewMetadata
 
 from headwater.catalog.model import TableContent, TableKey
-from headwater.cli.output import print_json, print_table
+from headwater.cli.output import print_json, print_table, shown
 from headwater.lake import Lake, Listed
 from headwater.tables.metadata import encode_metadata
 from headwater.tables.views import encode_view
@@ -72,7 +72,7 @@ def _print(key: TableKey, metadata_location: str, metadata: TableMetadata) -> No
         ("partitions", metadata.spec() if metadata.spec().fields else "none"),
         ("sort order", metadata.sort_order() if metadata.sort_order().fields else "none"),
     ):
-        click.echo(f"{name:12}{value}")
+        click.echo(f"{name:12}{shown(value)}")
     click.echo()
     print_table(
         ("id", "column", "type", "required", "comment"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ def parse_url(url: str) -> StoreUrl:
     if not url or _CONTROL.search(url) or _CONTROL.search(unquote(url)):
         raise InvalidUrlError(f"{url!r} names no store", hint=f"use {', '.join(KNOWN)}", url=url)
     if not _SCHEME.match(url):
-        return StoreUrl("file", str(Path(url).absolute()), "")
+        return StoreUrl("file", os.path.abspath(url), "")  # noqa: PTH100  (of the name alone)
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -61,7 +62,7 @@ def parse_url(url: str) -> StoreUrl:
 def _file(parts: SplitResult, url: str) -> StoreUrl:
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise InvalidUrlError(f"{url}: a file URL names a folder and no host", hint="use file:///folder", url=url)
-    return StoreUrl("file", str(Path(unquote(parts.path)).absolute()), "")
+    return StoreUrl("file", os.path.abspath(unquote(parts.path)), "")  # noqa: PTH100
 
 
 def _bucket(parts: SplitResult, url: str) -> StoreUrl:
