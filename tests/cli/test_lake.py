@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
 from headwater.catalog.model import RefKind
@@ -207,6 +209,16 @@ class TestHistory:
         assert "rows        3" in text
         assert "customer  long" in text
 
+    def test_show_a_view(self, run: Run, bank: LakeWorld) -> None:
+        schema = Schema(NestedField(1, "id", LongType()))
+        bank.create_view("big", schema, {"spark": "select id\nfrom orders where total > 2"})
+        text = ask(run, bank, "show", "big").out
+        assert "spark:\n  select id\n  from orders where total > 2\n" in text
+        assert json.loads(ask(run, bank, "show", "big", "--json").out)["metadata"]["format-version"] == 1
+        assert rows(ask(run, bank, "query", "select count(*) n from big", "--json")) == [{"n": 2}]
+        assert "default.big" in ask(run, bank, "diff", "v1", "main").out
+        assert "view" in ask(run, bank, "tables").out.splitlines()[1]
+
     @pytest.mark.parametrize(
         ("words", "said"),
         [
@@ -243,6 +255,10 @@ class TestQuery:
         result = ask(run, bank, "query", "select id, total from orders order by id", "--limit", "3")
         assert result.out.splitlines() == ["id  total", "1   1.5", "2   2.5", "3   NULL"]
         assert "(3 rows, and more" in result.err
+
+    def test_a_plan_is_printed_as_it_is(self, run: Run, bank: LakeWorld) -> None:
+        out = ask(run, bank, "query", "explain select * from orders").out
+        assert out.splitlines()[0].startswith("┌")
 
     def test_csv(self, run: Run, bank: LakeWorld) -> None:
         out = ask(run, bank, "query", "select * from customers order by id", "--csv").out

@@ -248,6 +248,16 @@ class TestConflicts:
         with unchanged, pytest.raises(ExpectedVersionMismatchError):
             catalog.commit(replace(late, head=catalog.ref("main").hash))
 
+    def test_another_snapshot_in_the_same_file_is_another_version(self, catalog: Catalog, unchanged: Unchanged) -> None:
+        put(catalog, {T: table()})
+        late = request(catalog, {T: table(3)})
+        there = late.expected[T]
+        assert isinstance(there, TableContent)
+        put(catalog, {T: replace(there, snapshot_id=2)})
+        with unchanged, pytest.raises(ExpectedVersionMismatchError) as caught:
+            catalog.commit(replace(late, head=catalog.ref("main").hash))
+        assert caught.value.fields["expected"] != caught.value.fields["actual"]
+
     def test_of_many_at_once_on_one_head_one_wins(self, lake: Lake) -> None:
         catalogs = [lake.open() for _ in range(6)]
         requests = [request(each, {key(f"w{number}"): table()}) for number, each in enumerate(catalogs)]
@@ -356,6 +366,11 @@ class TestBadRequests:
             {"properties": {OPERATION_PROPERTY: fresh()}},
             {"properties": {"a": "\0"}},
             {"branch": "ma\nin"},
+            {"merge_parent": good.head},
+            {"changes": {U: Put(table(content_id="\0"))}, "expected": {U: None}},
+            {"changes": {U: Put(replace(table(), content_id=""))}, "expected": {U: None}},
+            {"changes": {U: Put(replace(table(), metadata_location="s3://b/\ud800"))}, "expected": {U: None}},
+            {"changes": {space("s"): Put(NamespaceContent(fresh(), {"a": 1}))}, "expected": {space("s"): None}},  # type: ignore[dict-item]
         ]
         with unchanged:
             for each in bad:
@@ -470,6 +485,23 @@ class TestRefs:
             for kind in RefKind:
                 with pytest.raises(UsageError, match="cannot name a branch or tag"):
                     catalog.create_ref(kind, name, catalog.ref("main").hash)
+
+    def test_a_branch_that_was_made_again_is_another(self, catalog: Catalog, unchanged: Unchanged) -> None:
+        head = catalog.ref("main").hash
+        old = catalog.create_ref(RefKind.BRANCH, "side", head)
+        late = request(catalog, {T: table()}, "side", incarnation=old.incarnation)
+        catalog.delete_ref("side", head, incarnation=old.incarnation)
+        new = catalog.create_ref(RefKind.BRANCH, "side", head)
+        actions: list[Callable[[], object]] = [
+            lambda: catalog.commit(late),
+            lambda: catalog.delete_ref("side", head, incarnation=old.incarnation),
+            lambda: catalog.assign_ref("side", head, head, incarnation=old.incarnation),
+        ]
+        for action in actions:
+            with unchanged, pytest.raises(RefConflictError):
+                action()
+        commit = catalog.commit(replace(late, incarnation=new.incarnation))
+        assert catalog.ref("side").hash == commit.hash
 
     def test_of_many_at_once_one_creates(self, lake: Lake) -> None:
         catalogs = [lake.open() for _ in range(5)]

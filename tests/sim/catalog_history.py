@@ -25,6 +25,7 @@ class CatalogTruth:
     landed_at: dict[str, int] = field(default_factory=dict)
     refs: dict[str, int] = field(default_factory=dict)
     swept: int = 0
+    merged: int = 0
     manifest: dict[str, Any] = field(default_factory=dict)
 
 
@@ -62,7 +63,7 @@ class _World:
             if digest in self._closure(ref["hash"]):
                 raise BrokenPromiseError("what a ref leads to was deleted", f"{digest} of {name} at {moment}")
         for report in self._held:
-            if report.begun < moment < report.ended and digest in self._closure(report.writer):
+            if moment < report.ended and digest in self._closure(report.writer):  # nor may it be gone when it is held
                 raise BrokenPromiseError("what was held was deleted", f"{report} at {moment}")
 
     def _manifest(self, new: dict[str, Any], moment: int) -> None:
@@ -86,6 +87,11 @@ class _World:
             raise BrokenPromiseError("a commit is not on the head", f"{digest} on {commit['parents']}, not {parent}")
         if commit["committed_at"] < self._ever[parent]["committed_at"]:
             raise BrokenPromiseError("time went backwards", f"{digest} on {parent}")
+        for merged in commit["parents"][1:]:
+            self.truth.merged += 1
+            missing = self._closure(merged["hash"]) - self._present
+            if missing:
+                raise BrokenPromiseError("what was merged is gone", f"{digest} lacks {missing} at {moment}")
         operation = commit["properties"]["headwater.operation"]
         self.truth.landed[operation] += 1
         self.truth.landed_at.setdefault(operation, moment)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from headwater.catalog.embedded.hold import Hold
 from headwater.catalog.embedded.open import init_embedded, open_embedded
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
 from headwater.catalog.errors import RefConflictError
@@ -36,7 +37,7 @@ BRANCHES = ["main", "side"]
 HISTORY = timedelta(seconds=12)
 STAGING = timedelta(seconds=5)
 MIN_AGE = timedelta(seconds=10)
-HOLD_TTL = timedelta(seconds=90)
+HOLD_TTL = timedelta(seconds=45)
 METRICS = Metrics()
 
 
@@ -83,7 +84,7 @@ class _World:
         self.scheduler.spawn("tagger", self._brancher("y", 8))
         self.scheduler.spawn("holder", self._holder(4))
         for number in range(self.dice.choice([1, 2])):
-            self.scheduler.spawn(f"collector-{number}", self._collector(6))
+            self.scheduler.spawn(f"collector-{number}", self._collector(12))
         self.scheduler.run(most_steps=200_000)
         self.faulty.land_everything()
 
@@ -125,7 +126,8 @@ class _World:
                     head = self._try(catalog, wanted)
                     if head is None:
                         break
-                    wanted = self._renamed(replace(wanted, head=head))
+                    merged = None if wanted.merge_parent == head else wanted.merge_parent
+                    wanted = self._renamed(replace(wanted, head=head, merge_parent=merged))
 
         return act
 
@@ -134,6 +136,7 @@ class _World:
         branch = dice.choice(BRANCHES)
         touched, read = dice.sample(TABLES, 2)
         head = catalog.ref(branch).hash
+        others = [None, None, *(ref.hash for ref in catalog.refs() if ref.hash != head)]
         present = catalog.content(head, [touched, read])
         before = present.get(read)
         properties = {
@@ -150,6 +153,7 @@ class _World:
             message="work",
             operation=new_ulid(self.scheduler, dice),
             properties=properties,
+            merge_parent=dice.choice(others),
         )
         return self._renamed(request)
 
@@ -223,7 +227,10 @@ class _World:
                     self._nap(10)
                     with catalog.hold(at, holder="sim") as held:
                         begun = self.record.tick()
-                        self._nap(60)
+                        assert isinstance(held, Hold)
+                        for _ in range(self.scheduler.random.choice([1, 3])):
+                            self._nap(60)
+                            held.renew()  # too late, now and then
                         held.check()
                         self._report("held", begun, at)
                 except HeadwaterError:
@@ -256,7 +263,8 @@ class _World:
         now = self.scheduler.now()
         catalog.publish_history_horizon(now - HISTORY)
         staging = catalog.publish_staging_horizon(now - STAGING)
-        Collector(sequencer, Retention(MIN_AGE, timedelta(0))).collect()
+        if self.scheduler.random.random() < 0.75:  # old manifests may stay: what they keep is a matter of pins alone
+            Collector(sequencer, Retention(MIN_AGE, timedelta(0))).collect()
         latest = sequencer.latest()
         assert latest is not None
         now = self.scheduler.now()
@@ -266,12 +274,17 @@ class _World:
         heads = {ref["hash"] for manifest in manifests for ref in manifest["refs"].values()}
         horizon = min(manifest["horizons"]["history"] or "" for manifest in manifests)
         listed = list(store.list(OBJECTS.rstrip("/")))
+        commits: dict[str, dict[str, Any]] = {}
         live: set[str] = set()
         for meta in listed:
             values = json.loads(store.get(meta.path).data)
             digest = meta.path.removeprefix(OBJECTS).replace("/", "")
-            if values["kind"] == "commit" and (digest in heads or values["committed_at"] >= horizon):
-                live |= {digest, *values["tree"].values()}
+            if values["kind"] == "commit":
+                commits[digest] = values
+        young = {digest for digest, values in commits.items() if values["committed_at"] >= horizon}
+        superseded = {parent["hash"] for digest in young for parent in commits[digest]["parents"][:1]}
+        for digest in (heads | young | superseded) & commits.keys():
+            live |= {digest, *commits[digest]["tree"].values()}
         for meta in listed:
             digest = meta.path.removeprefix(OBJECTS).replace("/", "")
             if digest not in live and meta.last_modified < staging:

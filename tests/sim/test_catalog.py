@@ -42,6 +42,7 @@ def test_the_histories_are_not_idle() -> None:
     assert kinds["committed"] > 200
     assert kinds["held"] > 20
     assert sum(outcome.truth.swept for outcome in outcomes) > 100
+    assert sum(outcome.truth.merged for outcome in outcomes) > 20
 
 
 def _play(seed: int) -> None:

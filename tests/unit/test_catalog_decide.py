@@ -14,8 +14,9 @@ from headwater.catalog.embedded.decide import (
     empties_namespaces,
     found_branch,
     is_kept,
-    judge_head,
     judge_namespaces,
+    judge_past,
+    judge_ref,
     judge_versions,
     keys_to_judge,
     may_be_swept,
@@ -48,7 +49,6 @@ from headwater.catalog.model import (
     TableKey,
     ViewContent,
     describe,
-    same_version,
 )
 from headwater.catalog.names import check_ref_name
 from headwater.kernel.errors import RefusedError, UsageError
@@ -143,12 +143,17 @@ OTHERS: list[tuple[Content | None, Content | None, bool]] = [
     (TABLE, None, False),
     (None, TABLE, False),
     (TABLE, TABLE, True),
-    (TABLE, TableContent("a", "m1", 2, 1, 1, 1), True),
+    (TABLE, TableContent("a", "m1", 2, 0, 0, 0), False),
+    (TABLE, TableContent("a", "m1", 1, 1, 0, 0), False),
+    (TABLE, TableContent("a", "m1", 1, 0, 1, 0), False),
+    (TABLE, TableContent("a", "m1", 1, 0, 0, 1), False),
     (TABLE, TableContent("a", "m2", 1, 0, 0, 0), False),
     (TABLE, TableContent("b", "m1", 1, 0, 0, 0), False),
     (TABLE, VIEW, False),
     (VIEW, VIEW, True),
     (VIEW, ViewContent("a", "m2", 1, 0), False),
+    (VIEW, ViewContent("a", "m1", 2, 0), False),
+    (VIEW, ViewContent("a", "m1", 1, 1), False),
     (SPACE, SPACE, True),
     (SPACE, NamespaceContent("s", {"a": "b"}), False),
     (SPACE, NamespaceContent("t"), False),
@@ -159,8 +164,8 @@ OTHERS: list[tuple[Content | None, Content | None, bool]] = [
 
 
 @pytest.mark.parametrize(("one", "other", "same"), OTHERS)
-def test_what_is_the_same_version(one: Content | None, other: Content | None, same: bool) -> None:
-    assert same_version(one, other) is same
+def test_other_versions_read_differently(one: Content | None, other: Content | None, same: bool) -> None:
+    assert (describe(one) == describe(other)) is same
 
 
 @pytest.mark.parametrize(("expected", "actual", "same"), OTHERS)
@@ -230,10 +235,57 @@ def test_namespaces_are_judged(changes: dict[str, Change], present: dict[str, Co
 
 
 def test_the_head_is_judged() -> None:
-    judge_head("main", "h1", "h1")
-    with pytest.raises(RefConflictError) as caught:
-        judge_head("main", "h0", "h1")
-    assert (caught.value.expected, caught.value.actual) == ("h0", "h1")
+    for incarnation in (None, ONE):
+        judge_ref(MAIN, "h1", incarnation)
+        with pytest.raises(RefConflictError, match="main is at h1, not at h0") as caught:
+            judge_ref(MAIN, "h0", incarnation)
+        assert (caught.value.expected, caught.value.actual) == ("h0", "h1")
+
+
+def test_an_incarnation_is_judged_where_it_is_named() -> None:
+    with pytest.raises(RefConflictError, match=f"main was deleted and made again: it is incarnation {ONE}, not {TWO}"):
+        judge_ref(MAIN, "h1", TWO)
+    ways: list[Callable[[], Manifest]] = [
+        lambda: without_ref(manifest(), "v1", "h2", ONE),
+        lambda: with_moved_ref(manifest(), "v1", "h3", NOON, "h2", ONE),
+    ]
+    for way in ways:
+        with pytest.raises(RefConflictError, match="made again"):
+            way()
+    assert without_ref(manifest(), "v1", "h2", TWO).refs == {"main": MAIN}
+    assert with_moved_ref(manifest(), "v1", "h3", NOON, "h2", TWO).refs["v1"].hash == "h3"
+
+
+def test_a_horizon_is_a_moment_that_has_passed() -> None:
+    judge_past(NOON, NOON)
+    judge_past(NOON - HOUR, NOON)
+    with pytest.raises(RefusedError, match="is in the future"):
+        judge_past(NOON + timedelta(microseconds=1), NOON)
+
+
+BAD_CONTENTS: list[tuple[str, Content]] = [
+    ("no content id", TableContent("", "m1", 1, 0, 0, 0)),
+    ("content id", TableContent("a\0", "m1", 1, 0, 0, 0)),
+    ("metadata location", TableContent("a", "m\ud800", 1, 0, 0, 0)),
+    ("metadata location", ViewContent("a", "m\0", 1, 0)),
+    ("no content id", NamespaceContent("")),
+    ("property a", NamespaceContent("s", {"a": "\udfff"})),
+    ("property", NamespaceContent("s", {"\0": "b"})),
+    ("property a", NamespaceContent("s", {"a": 1})),  # type: ignore[dict-item]
+    ("property", NamespaceContent("s", {1: "b"})),  # type: ignore[dict-item]
+]
+
+
+@pytest.mark.parametrize(("what", "content"), BAD_CONTENTS, ids=ascii)
+def test_what_cannot_be_stored_is_refused_at_once(what: str, content: Content) -> None:
+    with pytest.raises(UsageError, match=rf"d\.t.*{what}"):
+        CommitRequest("main", "h", {k("d.t"): Put(content)}, {k("d.t"): None}, "a", "m", ONE)
+
+
+def test_the_head_is_not_merged_into_itself() -> None:
+    assert CommitRequest("main", "h", {}, {}, "a", "m", ONE, merge_parent="g").merge_parent == "g"
+    with pytest.raises(UsageError, match="the head itself"):
+        CommitRequest("main", "h", {}, {}, "a", "m", ONE, merge_parent="h")
 
 
 def test_only_branches_take_commits() -> None:

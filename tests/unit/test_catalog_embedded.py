@@ -15,7 +15,7 @@ import pytest
 from headwater.app import LAKE_MARKER
 from headwater.catalog.embedded.codec import digest_of
 from headwater.catalog.embedded.model import MANIFEST, MARKER
-from headwater.catalog.embedded.objects import Objects, path_of
+from headwater.catalog.embedded.objects import Encoded, Objects, path_of
 from headwater.catalog.embedded.open import init_embedded, open_embedded
 from headwater.catalog.embedded.tree import shard_of
 from headwater.catalog.errors import CatalogBusyError, CommitOutcomeUnknownError, RefConflictError
@@ -97,6 +97,17 @@ class TestOpening:
         hooked = HookedStore(MemoryStore(clock))
         hooked.after("put", ending, lose)
         assert init_embedded(hooked, clock=clock, randomness=seeded(2)).ref("main")
+
+    def test_a_lake_that_lost_its_marker_gets_it_again(self, world: World) -> None:
+        head, lake = world.put(), world.other().lake
+        marker = world.memory.get(MARKER).data
+        world.memory.delete(MARKER)
+        with pytest.raises(UsageError, match="headwater init"):
+            world.other()
+        world.clock.advance(timedelta(days=1))
+        assert init_embedded(world.memory, clock=world.clock, randomness=world.randomness).lake == lake
+        assert world.other().ref("main").hash == head.hash
+        assert world.memory.get(MARKER).data == marker
 
     def test_many_inits_on_a_folder(self, tmp_path: Path) -> None:
         def start(number: int) -> str:
@@ -200,6 +211,10 @@ class TestLayout:
         assert catalog.diff(before.hash, commit.hash) == ()
 
 
+def numbers(data: bytes, path: str) -> int:
+    return int(data)
+
+
 class TestCost:
     @staticmethod
     def calls(world: World, action: Callable[[], object]) -> list[str]:
@@ -239,16 +254,42 @@ class TestCost:
         assert read == ["get"] * 8  # both commits, two looks at the manifest, two shards
 
     def test_the_cache_is_bounded(self, world: World) -> None:
-        objects = Objects(world.store, workers=1, cache_bytes=1000)
+        objects = Objects(world.store, workers=1, cache_bytes=5000)
         digests = []
         for number in range(10):
             data = f"{number:0300d}".encode()
             digests.append(digest_of(data))
-            objects.put_all({digests[-1]: data})
-        assert objects._cached_bytes <= 1000
-        assert self.calls(world, lambda: objects.get(digests[-1])) == []
-        assert self.calls(world, lambda: objects.get(digests[0])) == ["get"]
-        assert self.calls(world, lambda: objects.get(digests[0])) == []
+            objects.put_all({digests[-1]: Encoded(data, numbers, number)})
+        assert 0 < objects._cached_bytes <= 5000
+        assert self.calls(world, lambda: objects.get(digests[-1], numbers)) == []
+        assert self.calls(world, lambda: objects.get(digests[0], numbers)) == ["get"]
+        assert self.calls(world, lambda: objects.get(digests[0], numbers)) == []
+        assert objects.get_all(digests, numbers) == dict(zip(digests, range(10), strict=True))
+        objects.put_all({digest_of(b"1" * 2000): Encoded(b"1" * 2000, numbers, 1)})
+        assert objects._cached_bytes <= 5000
+
+    def test_what_is_remembered_of_one_kind_is_not_taken_for_another(self, world: World) -> None:
+        commit = world.put()
+        catalog = world.open()
+        tree = json.loads(world.memory.get(path_of(commit.hash)).data)["tree"]
+        catalog.contents(commit.hash)
+        for digest in tree.values():
+            with pytest.raises(CorruptError, match="not a commit"):
+                catalog.commit_at(digest)
+
+    def test_what_is_handed_out_is_not_what_is_remembered(self, world: World) -> None:
+        space = TableKey.of_namespace(("s",))
+        catalog = world.open()
+        made = catalog.commit(world.request({space: NamespaceContent("s", {"a": "1"})}))
+        found = [made, catalog.commit_at(made.hash), next(catalog.log(made.hash))]
+        for commit in found:
+            commit.properties["job"] = "7"  # type: ignore[index]
+        content = catalog.content(made.hash, [space])[space]
+        assert isinstance(content, NamespaceContent)
+        content.properties["b"] = "2"  # type: ignore[index]
+        for each in (catalog, world.other()):
+            assert "job" not in each.commit_at(made.hash).properties
+            assert each.content(made.hash, [space])[space] == NamespaceContent("s", {"a": "1"})
 
 
 class TestLostAnswersAndLostRaces:
@@ -266,6 +307,51 @@ class TestLostAnswersAndLostRaces:
         with pytest.raises(RefConflictError):
             catalog.commit(wanted)
         assert catalog.outcome("main", wanted.operation) is None
+
+    @pytest.mark.parametrize("which", ["commit", "shard"])
+    def test_a_head_that_is_superseded_and_collected_while_it_is_read_is_a_conflict(
+        self, world: World, which: str
+    ) -> None:
+        """It must not sound as if the caller had named a commit that does not exist."""
+        old = world.put()
+        world.clock.advance(timedelta(days=1))
+        world.other().publish_history_horizon(world.clock.now())
+        names = (TableKey(("default",), f"t{number}") for number in range(10_000))
+        neighbour = next(key for key in names if shard_of(key) == shard_of(T))
+        catalog, wanted = world.open(), world.request({neighbour: world.table()})
+
+        def collect() -> None:
+            new = world.put()
+            world.clock.advance(timedelta(hours=1))
+            world.other().publish_history_horizon(world.clock.now())
+            kept = {path_of(new.hash)}
+            kept |= {path_of(digest) for digest in world.other()._stored(new.hash).tree.values()}
+            for path in world.objects() - kept:
+                world.memory.delete(path)
+
+        hook = world.store.before if which == "commit" else world.store.after
+        hook("get", path_of(old.hash).rpartition("/")[2], collect)
+        with pytest.raises(RefConflictError):
+            catalog.commit(wanted)
+
+    def test_a_branch_that_was_made_again_is_a_conflict_where_the_incarnation_is_named(self, world: World) -> None:
+        catalog = world.other()
+        head = catalog.ref("main").hash
+        first = catalog.create_ref(RefKind.BRANCH, "side", head)
+        late = replace(world.request({T: world.table()}, "side"), incarnation=first.incarnation)
+        catalog.delete_ref("side", head, incarnation=first.incarnation)
+        second = catalog.create_ref(RefKind.BRANCH, "side", head)
+        before = Snapshot(world)
+        for action in (
+            lambda: catalog.commit(late),
+            lambda: catalog.delete_ref("side", head, incarnation=first.incarnation),
+            lambda: catalog.assign_ref("side", head, head, incarnation=first.incarnation),
+        ):
+            with pytest.raises(RefConflictError, match="made again"):
+                action()
+        assert before.unchanged()
+        commit = catalog.commit(replace(late, incarnation=second.incarnation))
+        assert catalog.assign_ref("side", head, commit.hash, incarnation=second.incarnation).hash == head
 
     def test_a_lost_answer_that_landed_is_a_commit(self, world: World) -> None:
         catalog, wanted = world.open(), world.request({T: world.table()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,8 +26,9 @@ from headwater.catalog.embedded.codec import (
     encode_marker,
     encode_shard,
     newest_format,
+    with_texts,
 )
-from headwater.catalog.embedded.model import Horizons, Manifest, Marker, StoredCommit
+from headwater.catalog.embedded.model import Horizons, Manifest, Marker, Shard, StoredCommit
 from headwater.catalog.embedded.tree import SHARDS, shard_of
 from headwater.catalog.model import (
     Commit,
@@ -77,7 +80,7 @@ def golden(name: str) -> bytes:
 
 
 def shard(contents: dict[TableKey, Content], attempt: Ulid = ONE) -> bytes:
-    return encode_shard({str(key): encode_content(content) for key, content in contents.items()}, attempt)
+    return encode_shard(Shard({str(key): encode_content(content) for key, content in contents.items()}), attempt)
 
 
 def test_the_marker() -> None:
@@ -98,9 +101,28 @@ def test_the_commit() -> None:
 
 
 def test_the_shard() -> None:
-    found = decode_shard(golden("lake-shard-1.json"), "x")
+    found = decode_shard(golden("lake-shard-1.json"), "x").contents
     assert {decode_key(name, "x"): decode_content(each, "x") for name, each in found.items()} == SHARD
     assert shard(SHARD) == golden("lake-shard-1.json")
+    assert encode_shard(decode_shard(golden("lake-shard-1.json"), "x"), ONE) == golden("lake-shard-1.json")
+
+
+def test_bytes_that_are_put_together_are_those_of_the_standard_encoder() -> None:
+    """Texts of an earlier write are used again, and the tree of a commit is written without the encoder."""
+
+    def plain(data: bytes) -> bytes:
+        return json.dumps(json.loads(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    odd = {TableKey(("default",), name): NamespaceContent("s", {'"\\': "\n{}"}) for name in ('a"b', "\\", "{", "ü,")}
+    whole = with_texts(Shard({str(key): encode_content(content) for key, content in {**SHARD, **odd}.items()}))
+    for shards in (whole, Shard(whole.contents), Shard({})):
+        data = encode_shard(shards, TWO)
+        assert data == plain(data)
+        assert decode_shard(data, "x") == shards
+    for tree in ({}, TREE, dict.fromkeys(range(SHARDS), HASHES[1])):
+        data = encode_commit(COMMIT, (WHEN, WHEN), tree, TWO)
+        assert data == plain(data)
+        assert decode_commit(data, "x").tree == tree
 
 
 def test_equal_values_have_equal_bytes() -> None:
@@ -133,7 +155,20 @@ READERS: list[tuple[str, Callable[[bytes, str], object]]] = [
 @pytest.mark.parametrize(("name", "decode"), READERS)
 def test_damage_is_named(name: str, decode: Callable[[bytes, str], object]) -> None:
     data = golden(name)
-    bad = [b"", b"{", b"[]", b"null", b"{}", b"\xff", data[:-1], data.replace(b'"format":1', b'"format":"x"')]
+    endless = b'{"format":' + b"[" * 200_000
+    ancient = re.sub(rb"20\d\d-[^\"]*", b"0001-01-01T00:00:00+14:00", data)
+    bad = [
+        endless,
+        *([ancient] if ancient != data else []),
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"{}",
+        b"\xff",
+        data[:-1],
+        data.replace(b'"format":1', b'"format":"x"'),
+    ]
     for each in bad:
         with pytest.raises(CorruptError, match="some/path"):
             decode(each, "some/path")

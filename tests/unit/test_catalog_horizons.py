@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -13,17 +15,18 @@ from headwater.catalog.embedded.hold import Hold
 from headwater.catalog.embedded.objects import path_of
 from headwater.catalog.embedded.open import init_embedded, open_embedded
 from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError
-from headwater.catalog.model import Commit, RefKind
+from headwater.catalog.model import Commit, CommitRequest, RefKind, TableKey
 from headwater.catalog.travel import resolve
-from headwater.kernel.clock import SystemClock
-from headwater.kernel.errors import UsageError
+from headwater.kernel.clock import ManualClock, SystemClock
+from headwater.kernel.errors import RefusedError, UsageError
+from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 from headwater.kernel.randomness import seeded
 from headwater.sequence.model import PinLostError
 from headwater.sequence.pins import Pins
 from headwater.storage.confined import ReadOnlyStore
 from headwater.storage.errors import TransientError
 from headwater.storage.memory import MemoryStore
-from tests.unit.catalog_world import Snapshot, T, U, World
+from tests.unit.catalog_world import Snapshot, T, U, V, World
 
 
 @pytest.fixture
@@ -32,13 +35,19 @@ def world() -> World:
 
 
 def aged(world: World) -> tuple[Commit, Commit, Commit]:
-    """Three commits, an hour apart; the horizon lies between the first two."""
+    """Three commits, an hour apart; the horizon lies behind the second, which was the head until the third came."""
     commits = []
     for _ in range(3):
         commits.append(world.put())
         world.clock.advance(timedelta(hours=1))
-    world.other().publish_history_horizon(commits[1].committed_at)
+    world.other().publish_history_horizon(commits[1].committed_at + timedelta(seconds=1))
     return commits[0], commits[1], commits[2]
+
+
+def rise(world: World) -> None:
+    """The horizon passes whatever was superseded until now."""
+    world.clock.advance(timedelta(seconds=1))
+    world.other().publish_history_horizon(world.clock.now())
 
 
 @pytest.mark.hazard("P6")
@@ -59,7 +68,7 @@ class TestHistory:
         """The commit was looked at before the horizon rose, and may be collected before the ref is written."""
         old, head = world.put(), world.put()
         catalog = world.open()
-        world.store.before("put", ".manifest", lambda: world.other().publish_history_horizon(head.committed_at))
+        world.store.before("put", ".manifest", lambda: rise(world))
         ways: dict[str, Callable[[], object]] = {
             "create": lambda: catalog.create_ref(RefKind.BRANCH, "old", old.hash),
             "assign": lambda: catalog.assign_ref("main", old.hash, head.hash),
@@ -74,7 +83,7 @@ class TestHistory:
         world.clock.advance(timedelta(hours=1))
         world.put()
         catalog = world.other()
-        catalog.publish_history_horizon(world.clock.now())
+        rise(world)
         assert catalog.commit_at(first.hash) == first
         assert set(catalog.content(first.hash, [T])) == {T}
         catalog.create_ref(RefKind.BRANCH, "again", first.hash)
@@ -116,7 +125,7 @@ class TestHistory:
         catalog.commit_at(old.hash)
 
         def collect() -> None:
-            world.other().publish_history_horizon(head.committed_at)
+            rise(world)
             for path in world.objects() - {path_of(head.hash)}:
                 world.memory.delete(path)
 
@@ -129,19 +138,39 @@ class TestHistory:
         old, head = world.put(), world.put()
         log = world.other().log(head.hash)
         assert next(log).hash == head.hash
-        world.other().publish_history_horizon(head.committed_at)
+        rise(world)
         world.memory.delete(path_of(old.hash))
         assert list(log) == []
 
     def test_p6_it_only_rises(self, world: World) -> None:
-        catalog, now = world.other(), world.clock.now()
+        catalog, start = world.other(), world.clock.now()
+        world.clock.advance(timedelta(hours=1))
+        now = world.clock.now()
+        assert catalog.publish_history_horizon(start) == start
         assert catalog.publish_history_horizon(now) == now
         before = Snapshot(world)
         assert catalog.publish_history_horizon(now - timedelta(hours=1)) == now
         assert catalog.publish_history_horizon(now) == now
         assert before.unchanged()
-        assert catalog.publish_history_horizon(now + timedelta(hours=1)) == now + timedelta(hours=1)
-        assert catalog.horizons().history == now + timedelta(hours=1)
+        assert catalog.horizons().history == now
+
+    @pytest.mark.parametrize("which", ["history", "staging"])
+    def test_p6_what_has_not_passed_is_no_horizon(self, world: World, which: str) -> None:
+        """It could never be taken back: commits that are made until then would be behind it from the beginning."""
+        catalog, before = world.other(), Snapshot(world)
+        publish = catalog.publish_history_horizon if which == "history" else catalog.publish_staging_horizon
+        now = world.clock.now()
+        for ahead in (timedelta(microseconds=1), timedelta(days=365_000)):
+            with pytest.raises(RefusedError, match="in the future"):
+                publish(now + ahead)
+        west, east = (timezone(timedelta(hours=hours)) for hours in (-5, 14))
+        for moment in (datetime.max.replace(tzinfo=west), datetime.min.replace(tzinfo=east)):
+            with pytest.raises(UsageError, match="cannot be told in UTC"):
+                publish(moment)
+        assert before.unchanged()
+        elsewhere = now.astimezone(timezone(timedelta(hours=9)))
+        assert publish(elsewhere) == now
+        assert publish(elsewhere).utcoffset() == timedelta(0)
 
     def test_a_moment_without_an_offset(self, world: World) -> None:
         for publish in (world.other().publish_history_horizon, world.other().publish_staging_horizon):
@@ -149,11 +178,164 @@ class TestHistory:
                 publish(datetime(2026, 1, 1))  # noqa: DTZ001
 
     def test_commits_go_on_above_the_horizon(self, world: World) -> None:
-        catalog = world.other()
-        catalog.publish_history_horizon(world.clock.now() + timedelta(days=1))
+        catalog, ahead = world.other(), ManualClock()
+        ahead.advance(timedelta(days=1))
+        open_embedded(world.memory, clock=ahead, randomness=seeded(9)).publish_history_horizon(ahead.now())
         commit = world.put()
         assert catalog.ref("main").hash == commit.hash
         assert [each.hash for each in catalog.log(commit.hash)] == [commit.hash]
+
+
+@pytest.mark.hazard("P6")
+class TestSuperseded:
+    """A commit is kept until the horizon passes the one that superseded it."""
+
+    def quiet(self, world: World) -> tuple[Commit, Commit]:
+        """A branch stood still for ten days, and moves just now; the horizon is a week back."""
+        old = world.put()
+        world.clock.advance(timedelta(days=10))
+        new = world.put()
+        world.other().publish_history_horizon(world.clock.now() - timedelta(days=7))
+        return old, new
+
+    def test_p6_what_was_the_head_since_the_horizon_is_kept(self, world: World) -> None:
+        old, new = self.quiet(world)
+        catalog = world.other()
+        assert resolve(catalog, world.clock.now() - timedelta(days=2), "main") == old.hash
+        assert [each.hash for each in catalog.log(new.hash)] == [new.hash, old.hash]
+        assert catalog.commit_at(old.hash) == old
+        assert set(catalog.content(old.hash, [T])) == {T}
+        assert [each.key for each in catalog.diff(old.hash, new.hash)] == [T]
+        with catalog.hold(old.hash, holder="x") as held:
+            held.check()
+        catalog.create_ref(RefKind.TAG, "v1", old.hash)
+        catalog.create_ref(RefKind.BRANCH, "side", new.hash)
+        catalog.delete_ref("v1", old.hash)
+        assert catalog.assign_ref("side", old.hash, new.hash).hash == old.hash
+
+    def test_p6_until_the_horizon_passes_that_too(self, world: World) -> None:
+        old, new = self.quiet(world)
+        rise(world)
+        catalog = world.other()
+        assert [each.hash for each in catalog.log(new.hash)] == [new.hash]
+        for action in (
+            lambda: catalog.commit_at(old.hash),
+            lambda: catalog.create_ref(RefKind.TAG, "v1", old.hash),
+            lambda: catalog.assign_ref("main", old.hash, new.hash),
+            lambda: catalog.hold(old.hash, holder="x").__enter__(),
+        ):
+            with pytest.raises(BehindHorizonError):
+                action()
+
+    def test_p6_a_reader_that_read_the_ref_just_before_it_moved(self, world: World) -> None:
+        old = world.put()
+        world.clock.advance(timedelta(days=10))
+        rise(world)
+        catalog = world.other()
+        at = resolve(catalog, None, "main")
+        world.put()
+        assert at == old.hash
+        with catalog.hold(at, holder="x"):
+            assert set(catalog.content(at, [T])) == {T}
+
+    def test_p6_only_the_first_parent_and_only_the_nearest(self, world: World) -> None:
+        older = world.put()
+        world.other().create_ref(RefKind.BRANCH, "side", older.hash)
+        side = world.put({U: world.table()}, "side")
+        old = world.put()
+        world.clock.advance(timedelta(days=10))
+        world.other().commit(replace(world.request({V: world.table()}), merge_parent=side.hash))
+        world.other().delete_ref("side", side.hash)
+        world.other().publish_history_horizon(world.clock.now())
+        assert world.other().commit_at(old.hash) == old
+        for gone in (older, side):
+            with pytest.raises(BehindHorizonError):
+                world.other().commit_at(gone.hash)
+
+    def test_p6_a_ref_on_an_old_commit_does_not_keep_its_parent(self, world: World) -> None:
+        older, old = world.put(), world.put()
+        rise(world)
+        assert [each.hash for each in world.other().log(old.hash)] == [old.hash]
+        with pytest.raises(BehindHorizonError):
+            world.other().commit_at(older.hash)
+
+
+class TestMerge:
+    def staged(self, world: World) -> tuple[Commit, CommitRequest]:
+        """A quiet branch behind the horizon, about to be merged."""
+        world.other().create_ref(RefKind.BRANCH, "side", world.other().ref("main").hash)
+        side = world.put({U: world.table()}, "side")
+        world.clock.advance(timedelta(days=1))
+        rise(world)
+        return side, replace(world.request({T: world.table()}), merge_parent=side.hash)
+
+    @pytest.mark.hazard("P6")
+    @pytest.mark.parametrize("moment", ["object", "manifest"])
+    def test_p6_the_merge_parent_is_judged_by_the_manifest_that_the_commit_follows(
+        self, world: World, moment: str
+    ) -> None:
+        side, wanted = self.staged(world)
+        catalog = world.open()
+        ending = {"object": "", "manifest": ".manifest"}[moment]
+        world.store.before("put", ending, lambda: world.other().delete_ref("side", side.hash))
+        with pytest.raises(BehindHorizonError, match=side.hash):
+            catalog.commit(wanted)
+        assert world.other().ref("main").hash == wanted.head
+
+    def test_a_merge_parent_under_a_ref_is_merged(self, world: World) -> None:
+        side, wanted = self.staged(world)
+        world.store.before("put", ".manifest", lambda: world.other().create_ref(RefKind.TAG, "v1", side.hash))
+        assert world.open().commit(wanted).parents == (wanted.head, side.hash)
+
+
+class TestUnfinished:
+    """A writer died while its objects were stored side by side: a commit without its shards."""
+
+    def left(self, world: World) -> Commit:
+        catalog, wanted = world.open(), world.request({T: world.table()})
+        before = world.objects()
+        with arm(Failpoint.CATALOG_COMMIT_AFTER_OBJECTS, Action.ERROR), pytest.raises(FailpointError):
+            catalog.commit(wanted)
+        for path in world.objects() - before:
+            values = json.loads(world.memory.get(path).data)
+            if values["kind"] == "commit":
+                digest = path.removeprefix("_headwater/catalog/objects/").replace("/", "")
+            else:
+                world.memory.delete(path)
+        return world.other().commit_at(digest)
+
+    def test_no_ref_is_made_to_it_and_none_moved_and_it_is_not_merged(self, world: World) -> None:
+        half = self.left(world)
+        catalog, before = world.other(), Snapshot(world)
+        wanted = replace(world.request({U: world.table()}), merge_parent=half.hash)
+        for action in (
+            lambda: catalog.create_ref(RefKind.BRANCH, "half", half.hash),
+            lambda: catalog.assign_ref("main", half.hash, wanted.head),
+            lambda: catalog.commit(wanted),
+        ):
+            with pytest.raises(CommitNotFoundError, match="never finished"):
+                action()
+        assert before.unchanged()
+
+    def test_one_that_is_whole_may_get_a_ref(self, world: World) -> None:
+        catalog, wanted = world.open(), world.request({T: world.table()})
+        before = world.objects()
+        with arm(Failpoint.CATALOG_COMMIT_AFTER_OBJECTS, Action.ERROR), pytest.raises(FailpointError):
+            catalog.commit(wanted)
+        [digest] = [
+            path.removeprefix("_headwater/catalog/objects/").replace("/", "")
+            for path in world.objects() - before
+            if json.loads(world.memory.get(path).data)["kind"] == "commit"
+        ]
+        world.other().create_ref(RefKind.BRANCH, "found", digest)
+        assert set(world.other().content(digest, [T])) == {T}
+
+    def test_who_branches_where_a_ref_stands_asks_for_no_shards(self, world: World) -> None:
+        head = world.put({TableKey(("default",), f"t{number}"): world.table() for number in range(50)})
+        catalog = world.open()
+        world.store.calls.clear()
+        catalog.create_ref(RefKind.BRANCH, "side", head.hash)
+        assert len([path for _, path in world.store.calls if "/objects/" in path]) == 1
 
 
 class TestStaging:
@@ -220,10 +402,10 @@ class TestHold:
     def test_what_is_held_can_be_read_behind_the_horizon(self, world: World) -> None:
         old = world.put()
         world.clock.advance(timedelta(minutes=1))
-        head = world.put()
+        world.put()
         catalog = world.other()
         with catalog.hold(old.hash, holder="x"), catalog.hold(old.hash, holder="y"):
-            catalog.publish_history_horizon(head.committed_at)
+            rise(world)
             assert set(catalog.content(old.hash, [T])) == {T}
             assert catalog.commit_at(old.hash) == old
             with pytest.raises(BehindHorizonError):  # but nothing may be built on it
@@ -249,23 +431,23 @@ class TestHold:
             assert active == [4]
 
     def test_a_horizon_that_rises_before_the_pin_is_heeded(self, world: World) -> None:
-        old, head = world.put(), world.put()
+        old, _ = world.put(), world.put()
         catalog = world.open()
 
-        def rise() -> None:
-            world.other().publish_history_horizon(head.committed_at)
+        def overtake() -> None:
+            rise(world)
             world.put()
             world.collect_manifests()
 
-        world.store.before("put", ".json", rise)
+        world.store.before("put", ".json", overtake)
         with pytest.raises(BehindHorizonError), catalog.hold(old.hash, holder="x"):
             pass
 
     def test_a_horizon_that_rises_before_the_pin_is_seen(self, world: World) -> None:
         """The manifest is not collected, so the pin is granted; but the collector had read the pins already."""
-        old, head = world.put(), world.put()
+        old, _ = world.put(), world.put()
         catalog = world.open()
-        world.store.before("put", ".json", lambda: world.other().publish_history_horizon(head.committed_at))
+        world.store.before("put", ".json", lambda: rise(world))
         with pytest.raises(BehindHorizonError), catalog.hold(old.hash, holder="x"):
             pass
         assert [record.pins for record in Pins(world.sequencer()).records()] == [()]
@@ -282,6 +464,83 @@ class TestHold:
             world.collect_manifests()
             assert len(world.manifests()) == 2
             held.check()
+
+    def test_one_that_lapsed_is_lost_for_good(self, world: World) -> None:
+        """The machine slept. The manifest is still there, so a pin is granted again; but a collector has run."""
+        old = world.put()
+        with world.other().hold(old.hash, holder="x") as held:
+            assert isinstance(held, Hold)
+            world.put()
+            world.clock.advance(timedelta(minutes=10))
+            held.renew()
+            with pytest.raises(PinLostError, match="ended at"):
+                held.check()
+            assert [record.pins for record in Pins(world.sequencer()).records()] == [()]
+            held.renew()
+            with pytest.raises(PinLostError, match="ended at"):
+                held.check()
+
+    def test_one_that_lapses_while_it_is_renewed_is_lost(self, world: World) -> None:
+        old = world.put()
+        with world.open().hold(old.hash, holder="x") as held:
+            assert isinstance(held, Hold)
+            world.clock.advance(timedelta(minutes=9))
+            world.store.before("put", ".json", lambda: world.clock.advance(timedelta(minutes=2)))
+            held.renew()
+            with pytest.raises(PinLostError, match="ended at"):
+                held.check()
+
+    def test_a_lost_one_lets_nobody_read_behind_the_horizon(self, world: World) -> None:
+        old, new = world.put(), world.put()
+        catalog = world.other()
+        with catalog.hold(old.hash, holder="x"), catalog.hold(old.hash, holder="y"):
+            world.clock.advance(timedelta(minutes=10))
+            assert catalog.commit_at(old.hash) == old  # it is not behind the horizon
+            rise(world)
+            for action in (lambda: catalog.commit_at(old.hash), lambda: catalog.content(old.hash, [T])):
+                with pytest.raises(PinLostError, match="ended at"):
+                    action()
+            assert catalog.commit_at(new.hash) == new
+        with pytest.raises(BehindHorizonError):
+            catalog.commit_at(old.hash)
+
+    def test_one_of_two_that_still_holds_is_enough(self, world: World) -> None:
+        old, _ = world.put(), world.put()
+        catalog = world.other()
+        with catalog.hold(old.hash, holder="x") as lapsed:
+            world.clock.advance(timedelta(minutes=9))
+            with catalog.hold(old.hash, holder="y"):
+                world.clock.advance(timedelta(minutes=2))
+                rise(world)
+                with pytest.raises(PinLostError):
+                    lapsed.check()
+                assert catalog.commit_at(old.hash) == old
+
+    def test_what_was_collected_under_a_lost_one_is_no_damage(self, world: World) -> None:
+        old, new = world.put({T: world.table(), U: world.table()}), world.put()
+        catalog = world.other()
+        with catalog.hold(old.hash, holder="x"):
+
+            def collect() -> None:
+                world.clock.advance(timedelta(minutes=30))
+                rise(world)
+                for path in world.objects() - {path_of(new.hash)}:
+                    world.memory.delete(path)
+
+            fresh = world.open()
+            with fresh.hold(old.hash, holder="y"):
+                world.store.after("get", path_of(old.hash).rpartition("/")[2], collect)
+                fresh._objects._cached.clear()
+                with pytest.raises(PinLostError, match="ended at"):
+                    list(fresh.contents(old.hash))
+
+    def test_an_ended_one_is_forgotten(self, world: World) -> None:
+        old = world.put()
+        catalog = world.other()
+        for _ in range(3):
+            with catalog.hold(old.hash, holder="x"), catalog.hold(old.hash, holder="y"):
+                assert len(catalog._holds._holds[old.hash]) == 2
+        assert catalog._holds._holds == {}
 
     def test_one_that_is_not_renewed_is_lost(self, world: World) -> None:
         old = world.put()
@@ -359,3 +618,12 @@ class TestHold:
             held.check()
         assert "nothing is held" in caplog.text
         assert before.unchanged()
+
+    def test_a_reader_hears_that_the_horizon_has_passed(self, world: World) -> None:
+        old, _ = world.put(), world.put()
+        catalog = world.open(ReadOnlyStore(world.memory), read_only=True)
+        with catalog.hold(old.hash, holder="x") as held:
+            held.check()
+            rise(world)
+            with pytest.raises(PinLostError, match="behind the history horizon"):
+                held.check()

@@ -28,10 +28,15 @@ class ExpectedVersionMismatchError(ConflictError):
 class RefConflictError(ConflictError):
     """A ref is not where it was expected; nothing was changed. The tables in question, if any, are unchanged."""
 
-    def __init__(self, ref: str, expected: str, actual: str) -> None:
+    def __init__(self, ref: str, expected: str, actual: str, *, again: tuple[Ulid, Ulid] | None = None) -> None:
+        """`again` tells of a ref that was made again: the incarnation that was expected, and the one that is there."""
         super().__init__(
-            f"{ref} is at {actual}, not at {expected} as expected",
-            hint="read its head, and retry on top of that",
+            f"{ref} was deleted and made again: it is incarnation {again[1]}, not {again[0]}"
+            if again
+            else f"{ref} is at {actual}, not at {expected} as expected",
+            hint="read it anew, and see whether the work still belongs there"
+            if again
+            else "read its head, and retry on top of that",
             ref=ref,
             expected=expected,
             actual=actual,
@@ -102,10 +107,9 @@ class NamespaceNotEmptyError(RefusedError):
 class BehindHorizonError(RefusedError):
     """The commit is behind the history horizon: what it leads to may have been collected (hazard P6)."""
 
-    def __init__(self, commit: str, committed_at: datetime | None, horizon: datetime) -> None:
-        when = f", of {committed_at.isoformat()}," if committed_at else ""
+    def __init__(self, commit: str, current_until: datetime, horizon: datetime) -> None:
         super().__init__(
-            f"the commit {commit}{when} is behind the history horizon {horizon.isoformat()}",
+            f"the commit {commit}, of {current_until.isoformat()}, is behind the history horizon {horizon.isoformat()}",
             hint="take a commit after the horizon; tag what must be kept before the horizon passes it",
             hash=commit,
             horizon=horizon.isoformat(),

@@ -99,15 +99,6 @@ class NamespaceContent:
 Content = TableContent | ViewContent | NamespaceContent
 
 
-def same_version(one: Content | None, other: Content | None) -> bool:
-    """Whether two contents are the same version of the same thing; None is its absence."""
-    if isinstance(one, NamespaceContent) or isinstance(other, NamespaceContent):
-        return one == other
-    if one is None or other is None or type(one) is not type(other):
-        return one is other
-    return (one.content_id, one.metadata_location) == (other.content_id, other.metadata_location)
-
-
 def describe(content: Content | None) -> str:
     """A version in a few words, for errors."""
     match content:
@@ -116,9 +107,11 @@ def describe(content: Content | None) -> str:
         case NamespaceContent():
             return f"namespace {content.content_id} {dict(content.properties)}"
         case TableContent():
-            return f"table {content.content_id} at {content.metadata_location}"
+            ids = f"{content.snapshot_id}, {content.schema_id}, {content.spec_id}, {content.sort_order_id}"
+            return f"table {content.content_id} at {content.metadata_location} (snapshot, schema, spec, order: {ids})"
         case ViewContent():
-            return f"view {content.content_id} at {content.metadata_location}"
+            ids = f"{content.version_id}, {content.schema_id}"
+            return f"view {content.content_id} at {content.metadata_location} (version, schema: {ids})"
         case _:
             assert_never(content)
 
@@ -177,7 +170,9 @@ Change = Put | Delete
 class CommitRequest:
     """The wish to commit: what shall change, and everything that the decision to change it rests on.
 
-    `expected` names the version of each key that is touched and of each that was only read; None means absent.
+    `expected` names the version of each key that is touched and of each that was only read; None means absent. A
+    branch that was deleted and made again on the same head is told apart only where `incarnation` is named. Whoever
+    puts content of an older commit, to revert or to merge, holds that commit until the new one is reported.
     """
 
     branch: str
@@ -189,10 +184,17 @@ class CommitRequest:
     operation: Ulid
     properties: Mapping[str, str] = field(default_factory=dict)
     merge_parent: str | None = None
+    incarnation: Ulid | None = None
 
     def __post_init__(self) -> None:
         check_ref_name(self.branch)
         self._check_words()
+        if self.merge_parent == self.head:
+            raise UsageError(
+                f"{self.head} is the head itself, and cannot be merged into it",
+                hint="leave the merge parent out",
+                hash=self.head,
+            )
         for key, change in self.changes.items():
             self._check_change(key, change)
 
@@ -219,6 +221,8 @@ class CommitRequest:
             raise UsageError(
                 f"{key} is changed, but its expected version is not named", hint="None if it is new", table=str(key)
             )
+        if isinstance(change, Put):
+            _check_content(key, change.content)
         before = self.expected[key]
         match change:
             case Delete() if before is None:
@@ -234,6 +238,19 @@ class CommitRequest:
                 raise UsageError(f"{key} is in no namespace", hint=f"like {DEFAULT_NAMESPACE}.{key}", table=str(key))
             case _:
                 pass
+
+
+def _check_content(key: TableKey, content: Content) -> None:
+    """What is stored must be text that every backend can store."""
+    if not content.content_id:
+        raise UsageError(f"{key} has no content id", hint="a new table, view or namespace has a ULID", table=str(key))
+    check_text(content.content_id, f"{key}: content id")
+    if isinstance(content, NamespaceContent):
+        for name, value in content.properties.items():
+            check_text(name, f"{key}: property")
+            check_text(value, f"{key}: property {name}")
+    else:
+        check_text(content.metadata_location, f"{key}: metadata location")
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def check_elements(elements: tuple[str, ...]) -> None:
 
 def check_text(text: str, what: str) -> None:
     """Refuse text that not every backend could store: no UTF-8, or the character U+0000."""
-    if not _is_unicode(text) or "\0" in text:
+    if not isinstance(text, str) or not _is_unicode(text) or "\0" in text:
         raise UsageError(f"{what} {text!r} is not valid text", hint="UTF-8 without U+0000")
 
 

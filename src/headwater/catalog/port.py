@@ -6,6 +6,9 @@
   `RefConflictError` and may retry on the new head.
 - An error that is no `OutcomeUnknownError` means that nothing was changed, and nothing will be.
 - A commit's time is UTC and never precedes its first parent's (hazard P13).
+- Content of an older commit (a revert, a merge) is put only by who holds that commit, until the new one is reported:
+  a collector knows nothing of a commit that is still on its way. A merge parent must itself be kept at that moment.
+- A commit whose writer heard a conflict gets into no log by any act of its writer.
 - Whatever is put has an existing namespace around it; a namespace that holds something is not deleted.
 - Hashes are opaque. A backend may give new contents an id of its own: read back what was committed.
 - A lake has, from its beginning, the branch `main`, which cannot be deleted, and in it the namespace `default`.
@@ -64,12 +67,12 @@ class Catalog(Protocol):
         """A new branch or tag at an existing commit; `RefExistsError` when the name is taken."""
         ...
 
-    def delete_ref(self, name: str, expected: str) -> None:
-        """Remove it while it is at `expected`, else `RefConflictError`."""
+    def delete_ref(self, name: str, expected: str, *, incarnation: Ulid | None = None) -> None:
+        """Remove it while it is at `expected`, and of this incarnation if one is named, else `RefConflictError`."""
         ...
 
-    def assign_ref(self, name: str, to: str, expected: str) -> Ref:
-        """Move it from `expected` to another existing commit, else `RefConflictError`."""
+    def assign_ref(self, name: str, to: str, expected: str, *, incarnation: Ulid | None = None) -> Ref:
+        """Move it from `expected` to another existing commit, else `RefConflictError`; likewise."""
         ...
 
     def commit_at(self, at: str) -> Commit:

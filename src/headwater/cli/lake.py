@@ -10,7 +10,7 @@ import click
 
 from headwater.app import App
 from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError
-from headwater.catalog.model import Commit, Content, Difference, TableContent, TableKey, describe
+from headwater.catalog.model import Commit, Content, Difference, TableContent, TableKey, ViewContent, describe
 from headwater.catalog.names import DEFAULT_BRANCH, DEFAULT_NAMESPACE, looks_like_hash
 from headwater.cli.lakes import at_options, open_to_read, split, words, words_and
 from headwater.cli.output import json_option, print_json, print_table, shown
@@ -179,7 +179,7 @@ def _version(content: Content | None) -> str:
     match content:
         case None:
             return "-"
-        case TableContent():
+        case TableContent() | ViewContent():
             return content.metadata_location.rsplit("/", 1)[-1]
         case _:
             return describe(content)

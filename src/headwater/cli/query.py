@@ -49,6 +49,10 @@ def query(
 
 
 def _print(reader: pa.RecordBatchReader, limit: int) -> None:
+    if reader.schema.names == ["explain_key", "explain_value"]:
+        for _, plan in _rows(reader):
+            click.echo(str(plan))
+        return
     shown: list[tuple[str, ...]] = []
     more = False
     for row in _rows(reader):
@@ -57,7 +61,8 @@ def _print(reader: pa.RecordBatchReader, limit: int) -> None:
             break
         shown.append(tuple("NULL" if value is None else str(value) for value in row))
     print_table(reader.schema.names, shown)
-    click.echo(f"({len(shown)} rows{', and more: raise --limit, or use --json or --csv' if more else ''})", err=True)
+    count = "1 row" if len(shown) == 1 else f"{len(shown)} rows"
+    click.echo(f"({count}{', and more: raise --limit, or use --json or --csv' if more else ''})", err=True)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:

@@ -14,7 +14,7 @@ from headwater.catalog.model import TableContent, TableKey
 from headwater.cli.output import print_json, print_table, shown
 from headwater.lake import Lake, Listed
 from headwater.tables.metadata import encode_metadata
-from headwater.tables.views import encode_view
+from headwater.tables.views import current_version, encode_view
 
 _TABLE = (TableMetadataV1, TableMetadataV2, TableMetadataV3)
 
@@ -56,7 +56,7 @@ def describe_table(lake: Lake, key: TableKey, at_hash: str, *, as_json: bool) ->
         document = encode_view(metadata) if isinstance(metadata, ViewMetadata) else encode_metadata(metadata)
         print_json({"table": str(key), "content": asdict(content), "metadata": json.loads(document)})
     elif isinstance(metadata, ViewMetadata):
-        click.echo(encode_view(metadata).decode())
+        _print_view(key, content.metadata_location, metadata)
     else:
         _print(key, content.metadata_location, metadata)
 
@@ -96,6 +96,19 @@ def _print(key: TableKey, metadata_location: str, metadata: TableMetadata) -> No
                 for each in metadata.snapshots[-20:]
             ],
         )
+
+
+def _print_view(key: TableKey, metadata_location: str, view: ViewMetadata) -> None:
+    version = current_version(view)
+    for name, value in (("view", key), ("location", view.location), ("metadata", metadata_location)):
+        click.echo(f"{name:12}{shown(value)}")
+    for text in version.representations:
+        click.echo(f"\n{shown(text.root.dialect)}:")
+        for line in text.root.sql.splitlines():
+            click.echo(f"  {shown(line)}")
+    schema = next(each for each in view.schemas if each.schema_id == version.schema_id)
+    click.echo()
+    print_table(("id", "column", "type"), [(each.field_id, each.name, each.field_type) for each in schema.fields])
 
 
 def _totals(metadata: TableMetadata) -> dict[str, int | None]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from headwater.catalog.embedded.model import Horizons, Manifest, Marker, StoredCommit, Tree
+from headwater.catalog.embedded.model import Horizons, Manifest, Marker, Shard, StoredCommit, Tree
 from headwater.catalog.model import (
     Commit,
     Content,
@@ -31,14 +31,13 @@ from headwater.kernel.ids import Ulid, parse_ulid
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 Migrations = Mapping[int, Migration]
 
-# The contents of a shard as they are stored: by the key's text.
-Shard = Mapping[str, Mapping[str, Any]]
-
 FIRST_FORMAT = 1
 # From format n to n + 1, for each n that was ever released before the newest.
 MIGRATIONS: Migrations = {}
 
 _OBJECT_FORMAT = 1
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_TREE_KEYS = tuple(f'"{shard:02x}":"' for shard in range(256))
 _MARKER_FORMAT = 1
 
 
@@ -105,7 +104,7 @@ def encode_commit(commit: Commit, parent_times: tuple[datetime, ...], tree: Tree
     parents = [
         {"hash": parent, "committed_at": _text(when)} for parent, when in zip(commit.parents, parent_times, strict=True)
     ]
-    return _canonical(
+    without_tree = _JSON.encode(
         {
             "kind": "commit",
             "format": _OBJECT_FORMAT,
@@ -115,9 +114,11 @@ def encode_commit(commit: Commit, parent_times: tuple[datetime, ...], tree: Tree
             "message": commit.message,
             "properties": dict(commit.properties),
             "committed_at": _text(commit.committed_at),
-            "tree": {f"{shard:02x}": digest for shard, digest in tree.items()},
         }
     )
+    # The last key, and by far the longest value: digits alone, so that nothing in it needs the care of an encoder.
+    digests = ",".join([f'{_TREE_KEYS[shard]}{tree[shard]}"' for shard in sorted(tree)])
+    return f'{without_tree[:-1]},"tree":{{{digests}}}}}'.encode()
 
 
 def decode_commit(data: bytes, path: str) -> StoredCommit:
@@ -137,16 +138,26 @@ def decode_commit(data: bytes, path: str) -> StoredCommit:
         return StoredCommit(commit, times, tree)
 
 
+def with_texts(shard: Shard) -> Shard:
+    """The shard with the JSON of all of its contents; what was there already is not made again."""
+    if shard.texts.keys() == shard.contents.keys():
+        return shard
+    texts = {name: shard.texts.get(name) or _JSON.encode({name: values}) for name, values in shard.contents.items()}
+    return Shard(shard.contents, texts)
+
+
 def encode_shard(shard: Shard, attempt: Ulid) -> bytes:
-    """A part of a tree."""
-    return _canonical({"kind": "shard", "format": _OBJECT_FORMAT, "attempt": attempt, "contents": dict(shard)})
+    """A part of a tree, put together from the JSON of its contents."""
+    texts = with_texts(shard).texts
+    contents = ",".join([texts[name][1:-1] for name in sorted(texts)])
+    return f'{{"attempt":"{attempt}","contents":{{{contents}}},"format":{_OBJECT_FORMAT},"kind":"shard"}}'.encode()
 
 
-def decode_shard(data: bytes, path: str) -> dict[str, dict[str, Any]]:
-    """What the shard holds, by the key's text; most of it is of no interest to whoever reads it."""
+def decode_shard(data: bytes, path: str) -> Shard:
+    """What the shard holds; most of it is of no interest to whoever reads it."""
     with _sound(path, "a part of a tree"):
         contents = _of_kind(data, "shard", path)["contents"]
-        return {str(name): dict(values) for name, values in contents.items()}
+        return Shard({str(name): dict(values) for name, values in contents.items()})
 
 
 def decode_content(values: Mapping[str, Any], path: str) -> Content:
@@ -203,7 +214,7 @@ def _content(values: Mapping[str, Any]) -> Content:
         case "view":
             return ViewContent(values["id"], values["metadata_location"], values["version_id"], values["schema_id"])
         case "namespace":
-            return NamespaceContent(values["id"], values["properties"])
+            return NamespaceContent(values["id"], dict(values["properties"]))
         case other:
             raise ValueError(other)
 
@@ -225,12 +236,12 @@ def _refuse_newer(found: int, newest: int, path: str) -> None:
 def _sound(path: str, what: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, UsageError) as error:
         raise CorruptError(f"{path} is not {what}, or is damaged: {error}", path=path) from error
 
 
 def _canonical(values: dict[str, object]) -> bytes:
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _JSON.encode(values).encode()
 
 
 def _text(when: datetime) -> str:

@@ -26,10 +26,10 @@ from headwater.catalog.model import (
     Ref,
     RefKind,
     TableKey,
-    same_version,
 )
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.errors import RefusedError, UsageError
+from headwater.kernel.ids import Ulid
 
 
 def found_ref(manifest: Manifest, name: str) -> Ref:
@@ -63,17 +63,22 @@ def empties_namespaces(request: CommitRequest) -> bool:
 
 
 def judge_versions(request: CommitRequest, present: Mapping[TableKey, Content]) -> None:
-    """Every touched and every read key is what the request rests on (hazard P8), or the first that is not is named."""
+    """Every touched and every read key is what the request rests on (hazard P8), or the first that is not is named.
+
+    Contents are compared whole: a metadata file that is written again in place is another version.
+    """
     for key in sorted(request.expected):
         expected, actual = request.expected[key], present.get(key)
-        if not same_version(expected, actual):
+        if expected != actual:
             raise ExpectedVersionMismatchError(key, expected, actual)
 
 
-def judge_head(ref: str, expected: str, actual: str) -> None:
-    """The ref is where the caller saw it."""
-    if expected != actual:
-        raise RefConflictError(ref, expected, actual)
+def judge_ref(ref: Ref, expected: str, incarnation: Ulid | None) -> None:
+    """The ref is where the caller saw it, and the one that the caller saw, if it says which that was."""
+    if incarnation is not None and ref.incarnation != incarnation:
+        raise RefConflictError(ref.name, expected, ref.hash, again=(incarnation, ref.incarnation))
+    if ref.hash != expected:
+        raise RefConflictError(ref.name, expected, ref.hash)
 
 
 def judge_namespaces(changes: Mapping[TableKey, Change], present: Mapping[TableKey, Content]) -> None:
@@ -116,42 +121,63 @@ def may_be_swept(manifest: Manifest, put_at: datetime) -> bool:
     return staging is not None and put_at < staging
 
 
-def is_kept(manifest: Manifest, commit: str, committed_at: datetime) -> bool:
-    """Whether everything that the commit leads to is still there: not behind the horizon, or under a ref."""
+def is_under_a_ref(manifest: Manifest, commit: str) -> bool:
+    """Whether a ref stands on the commit."""
+    return any(ref.hash == commit for ref in manifest.refs.values())
+
+
+def is_kept(manifest: Manifest, commit: str, current_until: datetime) -> bool:
+    """Whether everything that the commit leads to is still there: not behind the horizon, or under a ref.
+
+    It counts from `current_until`: when the commit was superseded by one that has it as first parent, or, when no such
+    commit is known, from its own time.
+    """
     history = manifest.horizons.history
-    return history is None or committed_at >= history or any(ref.hash == commit for ref in manifest.refs.values())
+    return history is None or current_until >= history or is_under_a_ref(manifest, commit)
 
 
-def judge_kept(manifest: Manifest, commit: str, committed_at: datetime) -> None:
+def judge_kept(manifest: Manifest, commit: str, current_until: datetime) -> None:
     """Refuse a commit behind the horizon (hazard P6)."""
-    if not is_kept(manifest, commit, committed_at):
+    if not is_kept(manifest, commit, current_until):
         assert manifest.horizons.history is not None  # otherwise everything is kept
-        raise BehindHorizonError(commit, committed_at, manifest.horizons.history)
+        raise BehindHorizonError(commit, current_until, manifest.horizons.history)
 
 
-def with_new_ref(manifest: Manifest, ref: Ref, committed_at: datetime) -> Manifest:
+def with_new_ref(manifest: Manifest, ref: Ref, current_until: datetime) -> Manifest:
     """A ref more, on a commit that is kept."""
     taken = manifest.refs.get(ref.name)
     if taken is not None:
         raise RefExistsError(ref.name, taken.hash)
-    judge_kept(manifest, ref.hash, committed_at)
+    judge_kept(manifest, ref.hash, current_until)
     return manifest.with_ref(ref)
 
 
-def without_ref(manifest: Manifest, name: str, expected: str) -> Manifest:
+def without_ref(manifest: Manifest, name: str, expected: str, incarnation: Ulid | None = None) -> Manifest:
     """A ref less; never the default branch."""
     if name == DEFAULT_BRANCH:
         raise RefusedError(f"{name} is the default branch, and stays", hint="assign it another commit", ref=name)
-    judge_head(name, expected, found_ref(manifest, name).hash)
+    judge_ref(found_ref(manifest, name), expected, incarnation)
     return manifest.without_ref(name)
 
 
-def with_moved_ref(manifest: Manifest, name: str, to: str, committed_at: datetime, expected: str) -> Manifest:
+def with_moved_ref(
+    manifest: Manifest, name: str, to: str, current_until: datetime, expected: str, incarnation: Ulid | None = None
+) -> Manifest:
     """A ref elsewhere, on a commit that is kept."""
     ref = found_ref(manifest, name)
-    judge_head(name, expected, ref.hash)
-    judge_kept(manifest, to, committed_at)
+    judge_ref(ref, expected, incarnation)
+    judge_kept(manifest, to, current_until)
     return manifest.with_ref(replace(ref, hash=to))
+
+
+def judge_past(moment: datetime, now: datetime) -> None:
+    """Refuse a horizon that the clock has not reached: it could never be taken back, and nothing would be kept."""
+    if moment > now:
+        raise RefusedError(
+            f"{moment.isoformat()} is in the future: it is {now.isoformat()}",
+            hint="a horizon is a moment that has passed; see to the clock if it is wrong",
+            horizon=moment.isoformat(),
+        )
 
 
 def with_history_horizon(manifest: Manifest, moment: datetime) -> Manifest:

@@ -1,5 +1,7 @@
 """Holding a commit: a pin on the manifest that the reader stands on, renewed while it is needed.
 
+A renewal counts only if the old pin had not ended when the new one was granted: in between, a collector may have run.
+
 A collector reads the pins after it has published its horizon, and keeps everything that is kept by the manifest of any
 pin. The holder looks at the horizon after its pin is granted: one of the two sees the other. A hold that ends, or whose
 process dies, leaves a pin that expires by itself: excess only.
@@ -8,8 +10,10 @@ process dies, leaves a pin that expires by itself: excess only.
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
+from headwater.catalog.errors import BehindHorizonError
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.logs import Log
@@ -18,14 +22,23 @@ from headwater.sequence.pins import Pins
 
 HOLD_TTL = timedelta(minutes=10)
 
+_BEGIN_AGAIN = "what was read since may be incomplete: begin again"
+
 _log = Log("catalog")
 
 
 class Unheld:
-    """Nothing is held, because the lake is open for reading only."""
+    """Nothing is held, because the lake is open for reading only: all that can be told is what the horizon says."""
+
+    def __init__(self, judge: Callable[[], None]) -> None:
+        self._judge = judge
 
     def check(self) -> None:
-        """Nothing was promised, so nothing is lost."""
+        """Raise `PinLostError` when the horizon has passed the commit."""
+        try:
+            self._judge()
+        except BehindHorizonError as error:
+            raise PinLostError(error.message, hint=_BEGIN_AGAIN, **error.fields) from error
 
 
 class Hold:
@@ -41,15 +54,11 @@ class Hold:
         self._thread = threading.Thread(target=self._keep, name=f"hold-{held.pin.pin}", daemon=True)
 
     def check(self) -> None:
-        """Raise `PinLostError` when what is held may have been collected."""
+        """Raise `PinLostError` when what is held may have been collected; once lost, it stays lost."""
+        now = self._clock.now()  # before the pin is looked at, which may be renewed meanwhile
+        self._lose_if_ended(self._held, now)
         if self._lost is not None:
             raise self._lost
-        if self._clock.now() >= self._held.pin.expires_at:
-            raise PinLostError(
-                f"the pin of manifest {self._held.id} ended at {self._held.pin.expires_at.isoformat()}",
-                hint="what was read since may be incomplete: begin again",
-                id=self._held.id,
-            )
 
     def start(self) -> None:
         """Begin to renew."""
@@ -57,12 +66,16 @@ class Hold:
 
     def renew(self) -> None:
         """One renewal. One that fails for now is tried again next time, while the pin lasts; a lost pin stays lost."""
+        old = self._held
         try:
-            self._held = self._pins.renew(self._held, ttl=self._ttl)
+            renewed = self._pins.renew(old, ttl=self._ttl)
+            # The machine slept, or the store was away: meanwhile nobody kept anything, whatever is granted now.
+            self._lose_if_ended(old, self._clock.now())
+            self._held = renewed
+            if self._lost is not None:
+                self._pins.release(renewed)
         except PinLostError as error:
-            self._lost = error
-            self._over.set()
-            _log.warning("hold lost", id=self._held.id, holder=self._held.pin.holder, error=str(error))
+            self._lose(error)
         except HeadwaterError as error:
             _log.warning("hold not renewed", id=self._held.id, holder=self._held.pin.holder, error=str(error))
 
@@ -76,6 +89,53 @@ class Hold:
         except HeadwaterError as error:
             _log.debug("pin left to expire", id=self._held.id, error=str(error))
 
+    def _lose_if_ended(self, held: HeldPin, now: datetime) -> None:
+        if now >= held.pin.expires_at:
+            ended = f"the pin of manifest {held.id} ended at {held.pin.expires_at.isoformat()}"
+            self._lose(PinLostError(ended, hint=_BEGIN_AGAIN, id=held.id))
+
+    def _lose(self, error: PinLostError) -> None:
+        if self._lost is None:
+            self._lost = error
+            _log.warning("hold lost", id=self._held.id, holder=self._held.pin.holder, error=str(error))
+        self._over.set()
+
     def _keep(self) -> None:
         while not self._over.wait(self._ttl.total_seconds() / 3):
             self.renew()
+
+
+class Holds:
+    """The holds of one process, by the commit that they hold. Safe to share among threads."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, list[Hold]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, at: str, hold: Hold) -> None:
+        """From now on it holds the commit."""
+        with self._lock:
+            self._holds.setdefault(at, []).append(hold)
+
+    def remove(self, at: str, hold: Hold) -> None:
+        """No longer."""
+        with self._lock:
+            self._holds[at].remove(hold)
+            if not self._holds[at]:
+                del self._holds[at]
+
+    def check(self, at: str) -> bool:
+        """Whether the commit is held; `PinLostError` when it was, and every hold of it is lost."""
+        with self._lock:
+            holds = tuple(self._holds.get(at, ()))
+        lost: PinLostError | None = None
+        for hold in holds:
+            try:
+                hold.check()
+            except PinLostError as error:
+                lost = error
+            else:
+                return True
+        if lost is not None:
+            raise lost
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from headwater.catalog.model import Commit, Ref
 from headwater.kernel.ids import Ulid
@@ -29,8 +30,8 @@ class Marker:
 class Horizons:
     """Moments that only rise. None: not published yet, nothing is behind it.
 
-    Commits before `history` may have been collected, unless a ref stands on them (hazard P6). Objects that were put
-    before `staging`, and that nothing refers to, may have been swept.
+    Commits that were superseded before `history` may have been collected, unless a ref stands on them (hazard P6).
+    Objects that were put before `staging`, and that nothing refers to, may have been swept.
     """
 
     history: datetime | None = None
@@ -53,6 +54,14 @@ class Manifest:
     def without_ref(self, name: str) -> Manifest:
         """Without this ref."""
         return replace(self, refs={each: ref for each, ref in self.refs.items() if each != name})
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a tree: contents as they are stored, by the key's text, and the JSON of those written here."""
+
+    contents: Mapping[str, Mapping[str, Any]]
+    texts: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 # For each shard that is not empty, the digest of the object that holds it.

@@ -9,17 +9,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from headwater.catalog.embedded.codec import digest_of
 from headwater.catalog.embedded.model import OBJECTS
 from headwater.kernel.errors import CorruptError
 from headwater.storage.port import ObjectStore, Overwrite
 
-CACHE_BYTES = 32 * 1024 * 1024
+CACHE_BYTES = 64 * 1024 * 1024
+# Objects are kept as what their bytes mean, which takes about so many times their place.
+DECODED_TIMES = 5
 
 T = TypeVar("T")
 R = TypeVar("R")
+# From bytes, and the path that an error would name, to what they mean.
+Decode = Callable[[bytes, str], T]
 
 
 def path_of(digest: str) -> str:
@@ -27,22 +32,35 @@ def path_of(digest: str) -> str:
     return f"{OBJECTS}/{digest[:2]}/{digest[2:]}"
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """An object to be stored: its bytes, and what `decode` would make of them, so that nobody here decodes them."""
+
+    data: bytes
+    decode: Decode[object]
+    value: object
+
+
 class Objects:
-    """The objects of one lake, as one process reads and writes them. Safe to share among threads."""
+    """The objects of one lake, as one process reads and writes them. Safe to share among threads.
+
+    What is handed out is shared with everybody who asks for it, and is not to be changed.
+    """
 
     def __init__(self, store: ObjectStore, *, workers: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._store = store
         self._workers = workers
         self._cache_bytes = cache_bytes
-        self._cached: OrderedDict[str, bytes] = OrderedDict()
+        # By digest and by how it was decoded, lest one kind is taken for another; with the place that each takes.
+        self._cached: OrderedDict[tuple[str, Decode[object]], tuple[object, int]] = OrderedDict()
         self._cached_bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, digest: str) -> bytes:
-        """The bytes, checked against their name; `ObjectNotFoundError` when they are not there."""
-        data = self._remembered(digest)
-        if data is not None:
-            return data
+    def get(self, digest: str, decode: Decode[T]) -> T:
+        """The object, its bytes checked against their name; `ObjectNotFoundError` when it is not there."""
+        found = self._remembered(digest, decode)
+        if found is not None:
+            return found
         path = path_of(digest)
         data = self._store.get(path).data
         if digest_of(data) != digest:
@@ -51,28 +69,35 @@ class Objects:
                 hint="restore it from a copy of the lake",
                 path=path,
             )
-        self._keep(digest, data)
-        return data
+        value = decode(data, path)
+        self._keep(digest, Encoded(data, decode, value))
+        return value
 
-    def get_all(self, digests: Iterable[str]) -> dict[str, bytes]:
+    def get_all(self, digests: Iterable[str], decode: Decode[T]) -> dict[str, T]:
         """Several at once."""
-        found = {digest: self._remembered(digest) for digest in digests}
-        missing = sorted(digest for digest, data in found.items() if data is None)
-        fetched = dict(zip(missing, self._each(self.get, missing), strict=True))
-        return {digest: data if data is not None else fetched[digest] for digest, data in found.items()}
+        found = {digest: self._remembered(digest, decode) for digest in digests}
+        missing = sorted(digest for digest, value in found.items() if value is None)
+        fetched = dict(zip(missing, self._each(lambda digest: self.get(digest, decode), missing), strict=True))
+        return {digest: value if value is not None else fetched[digest] for digest, value in found.items()}
 
-    def put_all(self, objects: Mapping[str, bytes]) -> None:
+    def are_there(self, digests: Iterable[str]) -> bool:
+        """Whether all of them are stored, by asking the store."""
+        return all(self._each(lambda digest: self._store.exists(path_of(digest)), sorted(set(digests))))
+
+    def put_all(self, objects: Mapping[str, Encoded]) -> None:
         """Store them all, side by side; the order among them does not matter, because nothing refers to them yet."""
-        self._each(lambda digest: self._store.put(path_of(digest), objects[digest], Overwrite()), sorted(objects))
-        for digest, data in objects.items():
-            self._keep(digest, data)
+        self._each(lambda digest: self._store.put(path_of(digest), objects[digest].data, Overwrite()), sorted(objects))
+        for digest, encoded in objects.items():
+            self._keep(digest, encoded)
 
-    def _remembered(self, digest: str) -> bytes | None:
+    def _remembered(self, digest: str, decode: Decode[T]) -> T | None:
+        key = (digest, decode)
         with self._lock:
-            data = self._cached.get(digest)
-            if data is not None:
-                self._cached.move_to_end(digest)
-            return data
+            found = self._cached.get(key)
+            if found is None:
+                return None
+            self._cached.move_to_end(key)
+            return cast(T, found[0])
 
     def _each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
         if len(items) < 2 or self._workers < 2:
@@ -80,12 +105,13 @@ class Objects:
         with ThreadPoolExecutor(min(self._workers, len(items))) as pool:
             return list(pool.map(action, items))
 
-    def _keep(self, digest: str, data: bytes) -> None:
+    def _keep(self, digest: str, encoded: Encoded) -> None:
+        key, place_bytes = (digest, encoded.decode), len(encoded.data) * DECODED_TIMES
         with self._lock:
-            if digest in self._cached or len(data) > self._cache_bytes:
+            if key in self._cached or place_bytes > self._cache_bytes:
                 return
-            self._cached[digest] = data
-            self._cached_bytes += len(data)
+            self._cached[key] = (encoded.value, place_bytes)
+            self._cached_bytes += place_bytes
             while self._cached_bytes > self._cache_bytes:
-                _, evicted = self._cached.popitem(last=False)
-                self._cached_bytes -= len(evicted)
+                _, (_, freed_bytes) = self._cached.popitem(last=False)
+                self._cached_bytes -= freed_bytes

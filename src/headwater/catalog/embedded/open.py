@@ -5,7 +5,7 @@
     first manifest     put if absent; the lake is finished
 
 A crash after any step leaves what the next `init` goes on with. Of several that run at once each step has one winner,
-and all of them end with the same lake.
+and all of them end with the same lake. A lake that lost its marker gets one again: its manifest knows which lake it is.
 
 An older manifest format is brought to the newest, step by step, by the first writer that opens the lake: the migrated
 manifest is one more entry of the history, so of several openers one migrates and the others find it done. A reader
@@ -14,11 +14,14 @@ migrates in memory. A newer format is refused by everybody.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from headwater.catalog.embedded.codec import (
     MIGRATIONS,
     Migrations,
+    decode_commit,
+    decode_manifest,
     decode_marker,
     digest_of,
     encode_commit,
@@ -27,15 +30,15 @@ from headwater.catalog.embedded.codec import (
     newest_format,
 )
 from headwater.catalog.embedded.hold import HOLD_TTL
-from headwater.catalog.embedded.model import MANIFEST, MARKER, Manifest, Marker
-from headwater.catalog.embedded.objects import Objects
+from headwater.catalog.embedded.model import MANIFEST, MARKER, Manifest, Marker, StoredCommit
+from headwater.catalog.embedded.objects import Encoded, Objects
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
 from headwater.catalog.embedded.tree import Trees
 from headwater.catalog.model import Commit, NamespaceContent, Put, Ref, RefKind, TableKey
 from headwater.catalog.names import DEFAULT_BRANCH, DEFAULT_NAMESPACE
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import UsageError
-from headwater.kernel.ids import Ulid, new_ulid
+from headwater.kernel.ids import Ulid, new_ulid, time_of
 from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness
 from headwater.kernel.retry import RetryPolicy
@@ -60,8 +63,8 @@ def init_embedded(
 ) -> EmbeddedCatalog:
     """Make the store a lake, unless it is one, and open it. What else lies in the store stays as it is."""
     require(store, WRITING, by="a lake")
-    marker = _ensure_marker(store, Marker(new_ulid(clock, randomness), clock.now()))
     sequencer = Sequencer(store, MANIFEST, clock=clock, randomness=randomness, metrics=metrics, policy=policy)
+    marker = _read_marker(store) or _make_marker(store, _marker_for(sequencer))
     if sequencer.latest() is None:
         _write_first(sequencer, Objects(store, workers=workers), marker.lake)
     return open_embedded(store, clock=clock, randomness=randomness, metrics=metrics, policy=policy, workers=workers)
@@ -94,10 +97,16 @@ def open_embedded(
     return catalog
 
 
-def _ensure_marker(store: ObjectStore, marker: Marker) -> Marker:
-    present = _read_marker(store)
-    if present is not None:
-        return present
+def _marker_for(sequencer: Sequencer) -> Marker:
+    """That of the lake which the manifest names, if there is one: only its marker was lost. Else that of a new lake."""
+    entry = sequencer.latest()
+    if entry is None:
+        return Marker(new_ulid(sequencer.clock, sequencer.randomness), sequencer.clock.now())
+    lake = decode_manifest(entry.payload, MANIFEST.path_of(entry.id)).lake
+    return Marker(lake, time_of(lake))
+
+
+def _make_marker(store: ObjectStore, marker: Marker) -> Marker:
     try:
         store.put(MARKER, encode_marker(marker), Create())
     except (PreconditionFailedError, StorageOutcomeUnknownError):
@@ -122,7 +131,8 @@ def _write_first(sequencer: Sequencer, objects: Objects, lake: Ulid) -> None:
     commit = Commit("", (), INIT_ACTOR, "a new lake", {}, sequencer.clock.now())
     data = encode_commit(commit, (), planted.tree, attempt)
     head = digest_of(data)
-    objects.put_all({**planted.objects, head: data})
+    stored = StoredCommit(replace(commit, hash=head), (), planted.tree)
+    objects.put_all({**planted.objects, head: Encoded(data, decode_commit, stored)})
     main = Ref(DEFAULT_BRANCH, RefKind.BRANCH, head, new_ulid(sequencer.clock, sequencer.randomness))
     try:
         sequencer.write(encode_manifest(Manifest(newest_format(), lake, {main.name: main})), after=None)

@@ -1,17 +1,20 @@
 """Writing the embedded catalog; reading it is in reading.py.
 
 Promise: a commit that is reported is in its branch's log exactly once, on the very head that it was judged on; one that
-is reported as a conflict is in no log, and never will be.
+is reported as a conflict is in no log, and by no act of its writer ever will be.
 
 Invariants:
 
     1  A manifest refers only to objects that were stored before it, and that no sweep may have taken since. No name
        of an object is ever written by two attempts.
     2  A ref moves only by a manifest that follows directly on the one that the move was judged on: expected versions,
-       namespaces, the head, the horizons.
+       namespaces, the head and its incarnation, the horizons, that the merge parent is kept.
     3  A commit's time never precedes its parents' (hazard P13).
-    4  Horizons only rise. No ref is made or moved to a commit behind the history horizon, unless another ref stands on
-       it, and that is judged by the very manifest that the change follows on (hazard P6).
+    4  Horizons only rise, and never beyond the clock of who publishes them. No ref is made or moved to a commit behind
+       the history horizon, and none is merged, unless another ref stands on it, and that is judged by the very manifest
+       that the change follows on (hazard P6).
+    5  A commit is behind the history horizon when the horizon has passed both its own time and that of each commit in a
+       ref's log that has it as first parent: what was the head at any moment since the horizon is kept.
 
 Commit point: the create of the next manifest, which is the commit point of the sequence.
 
@@ -22,15 +25,19 @@ Steps of a commit, and what a crash after each leaves behind:
     create the next manifest     a commit that nobody reported; its operation id in the log identifies it
     report                       a commit
 
+Shards and commit are put side by side, because one after the other costs a round trip more; so a crash may leave a
+commit without its shards. No ref is made or moved to such a commit, and none is merged (refs.py).
+
 When another writer took the next manifest, the request is judged again on the new one. Its head must still be the one
 that the request names, so the commit object, whose parent that is, stays the same.
 
-What a collector owes in return. It publishes the horizons first, then reads the manifest, then the pins, and only then
-deletes. It keeps: every ref's head, by the latest manifest and by each pinned one; every commit that is not behind the
-history horizon of all of these, whether or not a ref leads to it; what any of them leads to; and every object that is
-not older than the staging horizon, by a margin for clocks that differ. A writer that stalls between its puts and its
-manifest finds the next id taken by the manifest that published the staging horizon, reads it, and begins again with
-objects of new names: the old ones may be in the hands of the sweep.
+What a collector owes in return. It publishes the horizons first, then reads the manifest, then the pins, then lists the
+objects, and only then deletes. It keeps: every ref's head, by the latest manifest and by each pinned one; every commit
+whose time is not before the history horizon of all of these, whether or not a ref leads to it, and its first parent,
+however old; what any of them leads to; and every object that is not older than the staging horizon, by a margin for
+clocks that differ. A writer that stalls between its puts and its manifest finds the next id taken by the manifest that
+published the staging horizon, reads it, and begins again with objects of new names: the old ones may be in the hands of
+the sweep.
 
 Requests of a commit in the steady state: two to find the manifest, one for each touched shard, one for the commit, two
 for the next manifest; shards and parents that are not in memory add one read each. None depends on how many tables
@@ -48,6 +55,7 @@ from itertools import takewhile
 from headwater.catalog.embedded.codec import (
     MIGRATIONS,
     Migrations,
+    decode_commit,
     digest_of,
     encode_commit,
     encode_manifest,
@@ -56,9 +64,8 @@ from headwater.catalog.embedded.decide import (
     commit_time,
     empties_namespaces,
     found_branch,
-    judge_head,
-    judge_kept,
     judge_namespaces,
+    judge_ref,
     judge_versions,
     keys_to_judge,
     may_be_swept,
@@ -66,9 +73,10 @@ from headwater.catalog.embedded.decide import (
 from headwater.catalog.embedded.heads import EmbeddedHeads
 from headwater.catalog.embedded.hold import HOLD_TTL, Hold, Unheld
 from headwater.catalog.embedded.model import Manifest, StoredCommit
-from headwater.catalog.embedded.objects import Objects
+from headwater.catalog.embedded.objects import Encoded, Objects
+from headwater.catalog.embedded.reading import handed_out
 from headwater.catalog.embedded.refs import EmbeddedRefs
-from headwater.catalog.errors import CommitOutcomeUnknownError
+from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError, CommitOutcomeUnknownError
 from headwater.catalog.model import Commit, CommitRequest
 from headwater.catalog.port import Held, TableHeads
 from headwater.kernel.errors import HeadwaterError, UnavailableError
@@ -119,9 +127,15 @@ class EmbeddedCatalog(EmbeddedRefs):
         staged: _Staged | None = None
         while True:
             seen = self._seen()
-            parent = self._judge(seen.manifest, request)
+            try:
+                parents = self._judge(seen.manifest, request)
+            except (CommitNotFoundError, BehindHorizonError, PinLostError) as error:
+                if self._seen().manifest.refs.get(request.branch) == seen.manifest.refs.get(request.branch):
+                    raise
+                self._wait(patience, error)  # the head was superseded and collected while we read it
+                continue
             if staged is None or may_be_swept(seen.manifest, staged.put_at):
-                staged = self._stage(request, parent)
+                staged = self._stage(request, parents)
             hit(Failpoint.CATALOG_COMMIT_AFTER_OBJECTS)
             moved = replace(seen.manifest.refs[request.branch], hash=staged.commit.hash)
             payload = encode_manifest(seen.manifest.with_ref(moved))
@@ -143,18 +157,16 @@ class EmbeddedCatalog(EmbeddedRefs):
         stored = self._kept(at)
         if not isinstance(self._history, Sequencer):
             _log.debug("nothing is held: the lake is open for reading only", hash=at, holder=holder)
-            yield Unheld()
+            yield Unheld(lambda: self._judge_kept(stored.commit))
             return
         pins = Pins(self._history)
         hold = Hold(pins, self._pin(pins, stored.commit, holder), ttl=self._hold_ttl, clock=self._clock)
         hold.start()
-        with self._held_lock:
-            self._held[at] += 1
+        self._holds.add(at, hold)
         try:
             yield hold
         finally:
-            with self._held_lock:
-                self._held[at] -= 1
+            self._holds.remove(at, hold)
             hold.end()
 
     def _pin(self, pins: Pins, commit: Commit, holder: str) -> HeldPin:
@@ -162,7 +174,7 @@ class EmbeddedCatalog(EmbeddedRefs):
         patience = self._history.retry.patience()
         while True:
             seen = self._seen()
-            judge_kept(seen.manifest, commit.hash, commit.committed_at)
+            self._judge_kept_by(seen.manifest, commit)
             try:
                 held = pins.pin(seen.entry, ttl=self._hold_ttl, holder=holder)
             except PinLostError:
@@ -171,14 +183,14 @@ class EmbeddedCatalog(EmbeddedRefs):
                 continue
             try:
                 # A collector that published its horizon before this look may not have seen the pin; any other does.
-                judge_kept(self._seen().manifest, commit.hash, commit.committed_at)
+                self._judge_kept_by(self._seen().manifest, commit)
             except HeadwaterError:
                 pins.release(held)
                 raise
             return held
 
-    def _judge(self, manifest: Manifest, request: CommitRequest) -> StoredCommit:
-        """The head, if the request may land on it. Versions come before the head: see the port."""
+    def _judge(self, manifest: Manifest, request: CommitRequest) -> tuple[StoredCommit, ...]:
+        """The parents, if the request may land on the head. Versions come before the head: see the port."""
         branch = found_branch(manifest, request.branch)
         head = self._stored(branch.hash)
         with self._reading(head.commit):
@@ -187,35 +199,40 @@ class EmbeddedCatalog(EmbeddedRefs):
             else:
                 present = self._trees.content(head.tree, keys_to_judge(request))
         judge_versions(request, present)
-        judge_head(request.branch, request.head, branch.hash)
+        judge_ref(branch, request.head, request.incarnation)
         judge_namespaces(request.changes, present)
-        return head
+        if request.merge_parent is None:
+            return (head,)
+        merged = self._stored(request.merge_parent)
+        self._judge_kept_by(manifest, merged.commit)
+        return head, merged
 
-    def _stage(self, request: CommitRequest, head: StoredCommit) -> _Staged:
+    def _stage(self, request: CommitRequest, parents: tuple[StoredCommit, ...]) -> _Staged:
         """Make the commit and what it touches, and store it all."""
-        parents = [head.commit]
-        if request.merge_parent is not None:
-            parents.append(self._kept(request.merge_parent).commit)
-        times = tuple(parent.committed_at for parent in parents)
+        head, *merged = parents
+        for parent in merged:
+            self._whole(parent)
+        times = tuple(parent.commit.committed_at for parent in parents)
         attempt, put_at = new_ulid(self._clock, self._randomness), self._clock.now()
         with self._reading(head.commit):
             planted = self._trees.changed(head.tree, request.changes, attempt)
         commit = Commit(
             hash="",
-            parents=tuple(parent.hash for parent in parents),
+            parents=tuple(parent.commit.hash for parent in parents),
             actor=request.actor,
             message=request.message,
             properties=request.all_properties,
             committed_at=commit_time(put_at, max(times)),
         )
         data = encode_commit(commit, times, planted.tree, attempt)
-        digest = digest_of(data)
+        commit = replace(commit, hash=digest_of(data))
+        encoded = Encoded(data, decode_commit, StoredCommit(commit, times, planted.tree))
         try:
-            self._objects.put_all({**planted.objects, digest: data})
+            self._objects.put_all({**planted.objects, commit.hash: encoded})
         except StorageOutcomeUnknownError as error:
             # Nothing refers to them, so nothing was committed, whatever became of them.
             raise UnavailableError(f"{self.name}: nothing was committed: {error}", path=error.fields["path"]) from error
-        return _Staged(replace(commit, hash=digest), put_at)
+        return _Staged(handed_out(commit), put_at)
 
     def _landed(self, request: CommitRequest, error: SequenceOutcomeUnknownError) -> bool:
         """Whether the commit is in the log after all; False only when that is proven not to be, for ever."""

@@ -3,28 +3,32 @@
 An object is read first and judged by a manifest that was read after it: what the manifest then calls kept, nobody had
 begun to collect. An object that is missing all the same was collected between the two, and a fresh look at the
 horizon says so; if it does not, the lake is damaged.
+
+A commit is kept until the horizon passes the commit that superseded it, so every moment since the horizon can be
+travelled to. Who superseded it, a commit itself does not know: the log does, and it is asked only about commits that
+would be behind the horizon otherwise.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from headwater.catalog.embedded.codec import MIGRATIONS, Migrations, decode_commit, decode_manifest
-from headwater.catalog.embedded.decide import found_branch, found_ref, is_kept, judge_kept
+from headwater.catalog.embedded.decide import found_branch, found_ref, is_kept, is_under_a_ref, judge_kept
+from headwater.catalog.embedded.hold import Holds
 from headwater.catalog.embedded.model import MARKER, Horizons, Manifest, StoredCommit
 from headwater.catalog.embedded.objects import Objects, path_of
 from headwater.catalog.embedded.tree import Trees
-from headwater.catalog.errors import CommitNotFoundError
+from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError
 from headwater.catalog.model import Commit, Content, Difference, Ref, TableKey
 from headwater.kernel.errors import CorruptError, UsageError
 from headwater.kernel.ids import Ulid
 from headwater.sequence.history import History
-from headwater.sequence.model import Entry
+from headwater.sequence.model import Entry, PinLostError
 from headwater.storage.errors import ObjectNotFoundError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -48,8 +52,7 @@ class EmbeddedReader:
         self._objects = objects
         self._trees = Trees(objects)
         self._migrations = migrations
-        self._held: Counter[str] = Counter()
-        self._held_lock = threading.Lock()
+        self._holds = Holds()
 
     def refs(self) -> tuple[Ref, ...]:
         """Every branch and tag, by name."""
@@ -66,7 +69,7 @@ class EmbeddedReader:
 
     def commit_at(self, at: str) -> Commit:
         """The commit of this hash."""
-        return self._kept(at).commit
+        return handed_out(self._kept(at).commit)
 
     def log(self, at: str, *, limit: int | None = None) -> Iterator[Commit]:
         """The commit and its ancestors along first parents, newest first; it ends at the history horizon."""
@@ -121,9 +124,9 @@ class EmbeddedReader:
         if not _HASH.fullmatch(at):
             raise CommitNotFoundError(at, "a hash has 64 hex digits")
         try:
-            return decode_commit(self._objects.get(at), path_of(at))
+            return self._objects.get(at, decode_commit)
         except ObjectNotFoundError:
-            if any(ref.hash == at for ref in self._seen().manifest.refs.values()):
+            if is_under_a_ref(self._seen().manifest, at):
                 raise self._missing(path_of(at)) from None
             raise CommitNotFoundError(at) from None
 
@@ -134,30 +137,63 @@ class EmbeddedReader:
         return stored
 
     def _judge_kept(self, commit: Commit) -> None:
-        if not self._is_held(commit.hash):
-            judge_kept(self._seen().manifest, commit.hash, commit.committed_at)
+        """It is held, or the latest manifest keeps it; behind the horizon, a hold that was lost is what to tell."""
+        lost: PinLostError | None = None
+        try:
+            if self._holds.check(commit.hash):
+                return
+        except PinLostError as error:
+            lost = error
+        try:
+            self._judge_kept_by(self._seen().manifest, commit)
+        except BehindHorizonError:
+            if lost is not None:
+                raise lost from None
+            raise
 
-    def _is_held(self, at: str) -> bool:
-        with self._held_lock:
-            return self._held[at] > 0
+    def _judge_kept_by(self, manifest: Manifest, commit: Commit) -> None:
+        judge_kept(manifest, commit.hash, self._current_until(manifest, commit))
+
+    def _current_until(self, manifest: Manifest, commit: Commit) -> datetime:
+        """When the commit was superseded; or its own time, if that suffices to keep it, or nothing superseded it."""
+        if is_kept(manifest, commit.hash, commit.committed_at):
+            return commit.committed_at
+        looked_at: set[str] = set()
+        for ref in manifest.refs.values():
+            above: str | None = ref.hash
+            while above is not None and above not in looked_at:
+                looked_at.add(above)
+                child = self._if_there(above)
+                if child is None or not is_kept(manifest, "", child.commit.committed_at):
+                    break  # and so is all beneath it: times only grow
+                above = child.commit.parents[0] if child.commit.parents else None
+                if above == commit.hash:
+                    return child.commit.committed_at
+        return commit.committed_at
+
+    def _if_there(self, at: str) -> StoredCommit | None:
+        try:
+            return self._objects.get(at, decode_commit)
+        except ObjectNotFoundError:
+            return None
 
     def _walk(self, start: StoredCommit, limit: int | None) -> Iterator[Commit]:
         stored, count = start, 0
         manifest = self._seen().manifest
         while limit is None or count < limit:
-            yield stored.commit
+            yield handed_out(stored.commit)
             count += 1
             if not stored.commit.parents:
                 return
-            parent, when = stored.commit.parents[0], stored.parent_times[0]
-            if not is_kept(manifest, parent, when):
+            parent, superseded_at = stored.commit.parents[0], stored.commit.committed_at
+            if not is_kept(manifest, parent, superseded_at):
                 return
-            try:
-                stored = decode_commit(self._objects.get(parent), path_of(parent))
-            except ObjectNotFoundError:
-                if is_kept(self._seen().manifest, parent, when):
-                    raise self._missing(path_of(parent)) from None
+            found = self._if_there(parent)
+            if found is None:
+                if is_kept(self._seen().manifest, parent, superseded_at):
+                    raise self._missing(path_of(parent))
                 return  # collected while we walked
+            stored = found
 
     @contextmanager
     def _reading(self, *commits: Commit) -> Iterator[None]:
@@ -175,3 +211,8 @@ class EmbeddedReader:
             hint="restore it from a copy of the lake",
             path=path,
         )
+
+
+def handed_out(commit: Commit) -> Commit:
+    """The commit for a caller to keep: what the caller does to its properties does not reach what is remembered."""
+    return replace(commit, properties=dict(commit.properties))

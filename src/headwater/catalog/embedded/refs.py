@@ -5,26 +5,31 @@
     report                       the change
 
 A change is judged again on each manifest that somebody else wrote meanwhile, so what allowed it is what it follows on.
+
+The objects of a commit are put side by side, so a writer that died may leave a commit without its shards. No log leads
+to it; a ref that would is refused, unless another stands there already, which proves that it is whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from headwater.catalog.embedded.codec import MIGRATIONS, Migrations, encode_manifest, newest_format
 from headwater.catalog.embedded.decide import (
+    is_under_a_ref,
+    judge_past,
     with_history_horizon,
     with_moved_ref,
     with_new_ref,
     with_staging_horizon,
     without_ref,
 )
-from headwater.catalog.embedded.model import Manifest
+from headwater.catalog.embedded.model import Manifest, StoredCommit
 from headwater.catalog.embedded.objects import Objects
 from headwater.catalog.embedded.reading import EmbeddedReader
-from headwater.catalog.errors import CatalogBusyError
+from headwater.catalog.errors import CatalogBusyError, CommitNotFoundError
 from headwater.catalog.model import Ref, RefKind
 from headwater.catalog.names import check_ref_name
 from headwater.kernel.errors import HeadwaterError, UsageError
@@ -48,19 +53,25 @@ class EmbeddedRefs(EmbeddedReader):
         """A new branch or tag at an existing commit."""
         self._sequencer()
         ref = Ref(check_ref_name(name), kind, at, new_ulid(self._clock, self._randomness))
-        committed_at = self._kept(at).commit.committed_at
-        self._change(lambda manifest: with_new_ref(manifest, ref, committed_at))
+        commit = self._whole(self._kept(at)).commit
+        self._change(lambda manifest: with_new_ref(manifest, ref, self._current_until(manifest, commit)))
         return ref
 
-    def delete_ref(self, name: str, expected: str) -> None:
-        """Remove the ref while it is at `expected`."""
-        self._change(lambda manifest: without_ref(manifest, name, expected))
+    def delete_ref(self, name: str, expected: str, *, incarnation: Ulid | None = None) -> None:
+        """Remove the ref while it is at `expected`, and of this incarnation if one is named."""
+        self._change(lambda manifest: without_ref(manifest, name, expected, incarnation))
 
-    def assign_ref(self, name: str, to: str, expected: str) -> Ref:
+    def assign_ref(self, name: str, to: str, expected: str, *, incarnation: Ulid | None = None) -> Ref:
         """Move the ref from `expected` to another existing commit."""
         self._sequencer()
-        committed_at = self._kept(to).commit.committed_at
-        return self._change(lambda manifest: with_moved_ref(manifest, name, to, committed_at, expected)).refs[name]
+        commit = self._whole(self._kept(to)).commit
+
+        def move(manifest: Manifest) -> Manifest:
+            return with_moved_ref(
+                manifest, name, to, self._current_until(manifest, commit), expected, incarnation=incarnation
+            )
+
+        return self._change(move).refs[name]
 
     def migrate(self) -> None:
         """Store the manifest in the newest format, if it is in an older one."""
@@ -68,16 +79,31 @@ class EmbeddedRefs(EmbeddedReader):
         self._change(lambda manifest: replace(manifest, format=newest))
 
     def publish_history_horizon(self, moment: datetime) -> datetime:
-        """Say that commits before `moment` may be collected; it only rises. Returns where it is."""
-        history = self._change(lambda manifest: with_history_horizon(manifest, _utc(moment))).horizons.history
+        """Say that what was superseded before `moment` may be collected; it only rises. Returns where it is."""
+        passed = self._passed(moment)
+        history = self._change(lambda manifest: with_history_horizon(manifest, passed)).horizons.history
         assert history is not None  # it was just raised, or was there
         return history
 
     def publish_staging_horizon(self, moment: datetime) -> datetime:
         """Say that objects that nothing refers to may be swept if they were put before `moment`; it only rises."""
-        staging = self._change(lambda manifest: with_staging_horizon(manifest, _utc(moment))).horizons.staging
+        passed = self._passed(moment)
+        staging = self._change(lambda manifest: with_staging_horizon(manifest, passed)).horizons.staging
         assert staging is not None  # it was just raised, or was there
         return staging
+
+    def _passed(self, moment: datetime) -> datetime:
+        passed = _utc(moment)
+        judge_past(passed, self._clock.now())
+        return passed
+
+    def _whole(self, stored: StoredCommit) -> StoredCommit:
+        """The commit, if its writer finished it."""
+        commit = stored.commit
+        if not is_under_a_ref(self._seen().manifest, commit.hash) and not self._trees.is_whole(stored.tree):
+            self._judge_kept(commit)  # else it was collected while we looked
+            raise CommitNotFoundError(commit.hash, "parts of it are missing; its writer never finished it")
+        return stored
 
     def _change(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the manifest as `change` says, against whoever else does; the same manifest means that it is so."""
@@ -120,4 +146,7 @@ class EmbeddedRefs(EmbeddedReader):
 def _utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise UsageError(f"{moment.isoformat()} has no offset from UTC", hint=f"write {moment.isoformat()}Z for UTC")
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"{moment.isoformat()} cannot be told in UTC", hint="take a moment of this age") from None

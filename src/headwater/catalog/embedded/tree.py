@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headwater.catalog.embedded.codec import (
     decode_content,
@@ -14,9 +13,10 @@ from headwater.catalog.embedded.codec import (
     digest_of,
     encode_content,
     encode_shard,
+    with_texts,
 )
-from headwater.catalog.embedded.model import Tree
-from headwater.catalog.embedded.objects import Objects, path_of
+from headwater.catalog.embedded.model import Shard, Tree
+from headwater.catalog.embedded.objects import Encoded, Objects, path_of
 from headwater.catalog.model import Change, Content, Difference, Put, TableKey
 from headwater.kernel.ids import Ulid
 
@@ -33,7 +33,7 @@ class Planted:
     """A changed tree, and the objects that must be stored for it."""
 
     tree: Tree
-    objects: Mapping[str, bytes]
+    objects: Mapping[str, Encoded]
 
 
 class Trees:
@@ -47,9 +47,9 @@ class Trees:
         homes = {key: tree[shard] for key in keys if (shard := shard_of(key)) in tree}
         shards = self._read(homes.values())
         return {
-            key: decode_content(shards[digest][str(key)], path_of(digest))
+            key: decode_content(shards[digest].contents[str(key)], path_of(digest))
             for key, digest in homes.items()
-            if str(key) in shards[digest]
+            if str(key) in shards[digest].contents
         }
 
     def contents(self, tree: Tree) -> dict[TableKey, Content]:
@@ -74,26 +74,33 @@ class Trees:
             by_shard.setdefault(shard_of(key), {})[str(key)] = change
         present = self._read(tree[shard] for shard in by_shard if shard in tree)
         new_tree = dict(tree)
-        objects: dict[str, bytes] = {}
+        objects: dict[str, Encoded] = {}
         for shard, part in by_shard.items():
-            contents = dict(present[new_tree.pop(shard)]) if shard in tree else {}
-            for name, change in part.items():
-                contents.pop(name, None)
-                if isinstance(change, Put):
-                    contents[name] = encode_content(change.content)
-            if contents:
-                data = encode_shard(contents, attempt)
+            changed = _changed(present[new_tree.pop(shard)] if shard in tree else Shard({}), part)
+            if changed.contents:
+                data = encode_shard(changed, attempt)
                 new_tree[shard] = digest_of(data)
-                objects[new_tree[shard]] = data
+                objects[new_tree[shard]] = Encoded(data, decode_shard, changed)
         return Planted(new_tree, objects)
+
+    def is_whole(self, tree: Tree) -> bool:
+        """Whether every shard is stored."""
+        return self._objects.are_there(tree.values())
 
     def _all_of(self, digests: Iterable[str]) -> dict[TableKey, Content]:
         return {
             decode_key(name, path_of(digest)): decode_content(values, path_of(digest))
             for digest, shard in self._read(digests).items()
-            for name, values in shard.items()
+            for name, values in shard.contents.items()
         }
 
-    def _read(self, digests: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
-        found = self._objects.get_all(digests)
-        return {digest: decode_shard(data, path_of(digest)) for digest, data in found.items()}
+    def _read(self, digests: Iterable[str]) -> dict[str, Shard]:
+        return self._objects.get_all(digests, decode_shard)
+
+
+def _changed(shard: Shard, changes: Mapping[str, Change]) -> Shard:
+    """The shard after these changes, by the key's text; what they do not touch keeps its JSON."""
+    put = {name: encode_content(change.content) for name, change in changes.items() if isinstance(change, Put)}
+    contents = {name: values for name, values in shard.contents.items() if name not in changes}
+    texts = {name: text for name, text in shard.texts.items() if name not in changes}
+    return with_texts(Shard({**contents, **put}, texts))
