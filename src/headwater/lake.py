@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.view.metadata import ViewMetadata
 
 from headwater import query
+from headwater.catalog.errors import BehindHorizonError
 from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog
@@ -110,8 +111,16 @@ class Lake:
     @contextmanager
     def _answering(self, branch: str, at: At) -> Iterator[_TablesAt]:
         """The tables at a commit, held for as long as a query needs them."""
-        at_hash = self.resolve(at, branch=branch)
-        with self.catalog.hold(at_hash, holder="query") as held:
+        with ExitStack() as stack:
+            at_hash = self.resolve(at, branch=branch)
+            try:
+                held = stack.enter_context(self.catalog.hold(at_hash, holder="query"))
+            except BehindHorizonError:
+                # A head that was superseded and collected before it was held; any other commit stays where it is.
+                if (newer := self.resolve(at, branch=branch)) == at_hash:
+                    raise
+                at_hash = newer
+                held = stack.enter_context(self.catalog.hold(at_hash, holder="query"))
             yield _TablesAt(self, at_hash)
             held.check()
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +19,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
+from headwater.catalog.errors import BehindHorizonError
 from headwater.catalog.model import RefKind
+from headwater.catalog.port import Held
 from headwater.tables.merge import upsert
 from headwater.tables.operations import append
 from tests.cli.test_cli import Result, Run, run
@@ -240,6 +248,9 @@ class TestHistory:
         assert said in result.err
 
 
+EXPLAINED = "explain select * from orders where customer::varchar = '\x1b[31m'"
+
+
 class TestQuery:
     def test_over_several_tables(self, run: Run, bank: LakeWorld) -> None:
         sql = "select name, sum(total) s from orders join customers c on customer = c.id group by name order by name"
@@ -270,6 +281,85 @@ class TestQuery:
         assert (row["d"], row["x"], row["b"], row["l"], row["s"]) == ("2024-01-02", "1.50", "6162", [1, 2], {"a": 1})
 
     @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ("'0b9bcd8e-6ba9-4ae4-a7ab-4b0f2a0d6f1b'::uuid", "0b9bcd8e-6ba9-4ae4-a7ab-4b0f2a0d6f1b"),
+            ("[1, null]", "[1, null]"),
+            ("{'a': 1, 'b': ['infinity'::date]}", '{"a": 1, "b": ["infinity"]}'),
+            ("map {'k': 2.5::double}", '[["k", 2.5]]'),
+            ("union_value(k := 1)", "1"),
+            ("'a'::enum('a', 'b')", "a"),
+            ("interval '14 months 1 day 1.5 seconds'", "1 year 2 months 1 day 00:00:01.5"),
+            ("interval '-1 minute'", "-00:01:00"),
+            ("'infinity'::timestamp", "infinity"),
+            ("'-infinity'::date", "-infinity"),
+            ("date '0044-03-15 (BC)'", "-0043-03-15"),
+            ("date '2024-01-02'", "2024-01-02"),
+            ("null::date", ""),
+        ],
+    )
+    def test_values_that_csv_does_not_know_are_text(self, run: Run, bank: LakeWorld, value: str, text: str) -> None:
+        out = ask(run, bank, "query", f"select {value} v, 1 one", "--csv").out
+        assert list(csv.reader(io.StringIO(out))) == [["v", "one"], [text, "1"]]
+
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            ("'nan'::double", "NaN"),
+            ("['inf'::float, '-inf'::float, 1.5]", ["Infinity", "-Infinity", 1.5]),
+            ("'infinity'::timestamp", "infinity"),
+            ("'-infinity'::timestamptz", "-infinity"),
+            ("timestamp '0044-03-15 (BC) 00:00:00'", "-0043-03-15 00:00:00.000000"),
+            ("{'d': date '2024-01-02', 'i': interval 1 day}", {"d": "2024-01-02", "i": "1 day"}),
+            ("map {'k': 'infinity'::date}", [["k", "infinity"]]),
+            ("null::interval", None),
+        ],
+    )
+    def test_values_that_json_does_not_know_are_text(
+        self, run: Run, bank: LakeWorld, value: str, expected: object
+    ) -> None:
+        assert rows(ask(run, bank, "query", f"select {value} v", "--json")) == [{"v": expected}]
+        assert ask(run, bank, "query", f"select {value} v").out.startswith("v\n")
+
+    def test_columns_of_one_name_are_told_apart(self, run: Run, bank: LakeWorld) -> None:
+        found = ask(run, bank, "query", "select 1 a, 2 a, 3 a_2, 4 a", "--json").out
+        assert found == '{"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}\n'
+
+    def test_one_answer_is_asked_for(self, run: Run, bank: LakeWorld) -> None:
+        assert run("query", bank.url, "select 1", "--json", "--csv").code == 2
+
+    @pytest.mark.parametrize("sql", ["select '\x1b[31m' v", 'select 1 as "\x1b[31m"', EXPLAINED])
+    def test_nothing_plays_with_the_terminal(self, run: Run, bank: LakeWorld, sql: str) -> None:
+        out = ask(run, bank, "query", sql).out
+        assert "\x1b" not in out
+        assert "\\x1b" in out
+
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_a_signal_ends_it(self, bank: LakeWorld, tmp_path: Path, number: signal.Signals, code: int) -> None:
+        """In order, and at once: nothing of the query is left."""
+        sql = "select count(*) from range(100000) a, range(100000) b where (a.range * b.range) % 7 = 3"
+        spill = tmp_path / "spill"
+        spill.mkdir()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", "query", bank.url, sql],
+            env={**os.environ, "TMPDIR": str(spill)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            until = time.monotonic() + 60
+            while not list(spill.glob("headwater-query-*")) and time.monotonic() < until:
+                time.sleep(0.05)
+            time.sleep(1)  # it runs by now
+            process.send_signal(number)
+            _, err = process.communicate(timeout=15)
+        finally:
+            process.kill()
+        assert (process.returncode, "Traceback" in err) == (code, False), err
+        assert list(spill.iterdir()) == []
+
+    @pytest.mark.parametrize(
         ("sql", "code", "said"),
         [
             ("select * from nope", 2, "there is no table nope"),
@@ -295,6 +385,31 @@ class TestQuery:
             assert holders() == ["query"]
             assert reader.read_all().num_rows == 4
         assert holders() == []
+
+    def test_a_head_that_is_gone_before_it_is_held_is_looked_up_again(
+        self, bank: LakeWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between the look at the branch and the hold, it moves on and its old head is collected."""
+        catalog = bank.lake.catalog
+        old = catalog.ref("main").hash
+        hold = catalog.hold
+        held: list[str] = []
+
+        def hold_late(at: str, *, holder: str) -> AbstractContextManager[Held]:
+            held.append(at)
+            if len(held) == 1:
+                bank.commit({"orders": append(bank.staging(), bank.table("orders"), ORDERS)})
+            if at == old:
+                raise BehindHorizonError(at, bank.app.clock.now(), bank.app.clock.now())
+            return hold(at, holder=holder)
+
+        monkeypatch.setattr(catalog, "hold", hold_late)
+        assert bank.lake.query("select count(*) n from orders").to_pylist() == [{"n": 7}]
+        assert held == [old, catalog.ref("main").hash]
+        # A commit that was asked for by its hash stays what it is.
+        with pytest.raises(BehindHorizonError):
+            bank.lake.query("select count(*) n from orders", at=old)
+        assert held[2:] == [old]
 
     def test_a_lake_that_may_only_be_read(self, bank: LakeWorld) -> None:
         reading = bank.app.open_lake(bank.url, read_only=True)

@@ -26,7 +26,9 @@ from pyiceberg.types import (
 )
 
 from headwater.query.decide import MOST_PLACES, NAME_MAPPING, copies_table, lay_out, may_hold_nan
-from headwater.query.statement import Reference, qualify_nested, read_statement
+from headwater.query.model import QueryUsageError
+from headwater.query.references import Names, Reference, respelled
+from headwater.query.statement import Statement, read_statement
 from headwater.query.types import default_text, duck_type
 from headwater.tables.model import FileTask, ScanPlan, TableFile, UnsupportedTableError
 from tests.unit.query_world import QueryWorld, folder_world
@@ -166,13 +168,18 @@ def test_where_nan_may_be(kind: Any, counts: dict[int, int] | None, *, expected:
     assert may_hold_nan([clean, task], NestedField(1, "c", kind)) == expected
 
 
+def read(sql: str) -> Statement:
+    connection = duckdb.connect()
+    return read_statement(lambda text, given: connection.execute(text, given).fetchall(), sql)
+
+
 @pytest.mark.parametrize(
     ("sql", "references", "may_filter"),
     [
         ("SELECT * FROM t", {"t"}, False),
         ('SELECT * FROM a.b.t, "x.y".z WHERE 1 = 1', {"a.b.t", "x.y.z"}, True),
         ("SELECT (SELECT max(i) FROM u) FROM t ORDER BY (SELECT 1 FROM w)", {"t", "u", "w"}, False),
-        ("WITH x AS (SELECT * FROM t) SELECT * FROM x", {"t", "x"}, False),
+        ("WITH x AS (SELECT * FROM t) SELECT * FROM x", {"t"}, False),
         ("SELECT i FROM t GROUP BY i HAVING i > 3", {"t"}, True),
         ("SELECT * FROM t JOIN u USING (i)", {"t", "u"}, True),
         ("SELECT * FROM t QUALIFY row_number() OVER () = 1", {"t"}, True),
@@ -181,28 +188,73 @@ def test_where_nan_may_be(kind: Any, counts: dict[int, int] | None, *, expected:
     ],
 )
 def test_which_tables_a_statement_names(sql: str, references: set[str], *, may_filter: bool) -> None:
-    found = read_statement(duckdb.connect(), sql)
+    found = read(sql)
     assert {str(each) for each in found.references} == references
     assert found.may_filter == may_filter
 
 
 def test_parts_of_a_name_are_kept_apart() -> None:
-    found = read_statement(duckdb.connect(), 'SELECT * FROM "a.b"."c.d"')
-    assert found.references == {Reference(("a.b", "c.d"))}
+    assert read('SELECT * FROM "a.b"."c.d"').references == (Reference(("a.b", "c.d"), 14),)
 
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("SELECT * FROM a.b.t", 'SELECT * FROM "a.b".t'),
-        ('SELECT a.b.t.x FROM A."b".t', 'SELECT "a.b".t.x FROM "a.b".t'),
-        ("SELECT 'a.b.t' FROM a.b.t -- a.b.t", "SELECT 'a.b.t' FROM \"a.b\".t -- a.b.t"),
-        ("SELECT 'é' FROM a . b /* c */ . t", "SELECT 'é' FROM \"a.b\".t"),
+        ("SELECT * FROM a.b.t", 'SELECT * FROM "memory"."a.b"."t"'),
+        ('SELECT a.b.t.x FROM A."b".t', 'SELECT "a.b"."t".x FROM "memory"."a.b"."t"'),
+        ("SELECT 'a.b.t' FROM a.b.t -- a.b.t", 'SELECT \'a.b.t\' FROM "memory"."a.b"."t" -- a.b.t'),
+        ("SELECT 'é' FROM a . b /* c */ . t", 'SELECT \'é\' FROM "memory"."a.b"."t"'),
         ("SELECT x.a.b.t FROM a.b.tt", "SELECT x.a.b.t FROM a.b.tt"),
+        ("SELECT a.b.t.x FROM w AS a, a.b.t", 'SELECT a.b.t.x FROM w AS a, "memory"."a.b"."t"'),
+        ("SELECT a.b.t FROM a.b.t, 'a'", 'SELECT a.b.t FROM "memory"."a.b"."t", \'a\''),
+        ("DESCRIBE a.b.t", 'DESCRIBE "memory"."a.b"."t"'),
+        ("SELECT * FROM a.b.t, a.b.t AS z", 'SELECT * FROM "memory"."a.b"."t", "memory"."a.b"."t" AS z'),
     ],
 )
-def test_nested_names_are_rewritten_and_nothing_else(sql: str, expected: str) -> None:
-    assert qualify_nested(sql, [("a", "b", "t")]) == expected
+def test_names_are_respelled_where_they_mean_the_table_and_nothing_else(sql: str, expected: str) -> None:
+    found = read(sql)
+    chosen = [each for each in found.references if str(each).lower() == "a.b.t"]
+    assert respelled(sql, found.names, dict.fromkeys(chosen, "a.b")) == expected
+
+
+KEYED = """WITH RECURSIVE k(a, b) USING KEY (a) AS (
+    SELECT 1, 2 UNION SELECT k.a, k.b + 1 FROM k JOIN recurring.k AS r ON true WHERE k.b < 4) FROM k"""
+
+
+def test_a_name_that_is_not_where_the_parser_says_is_an_error() -> None:
+    """Anything else would change the SQL in a wrong place."""
+    reference = Reference(("t",), 14)
+    with pytest.raises(QueryUsageError, match="the name t cannot be read"):
+        respelled("SELECT * FROM u", Names((reference,), (), frozenset()), {reference: "a"})
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("FROM (WITH x AS (SELECT 1 AS v) FROM x) AS p, x", 1),
+        ("WITH x AS (FROM x) FROM x", 1),
+        ("WITH a AS (FROM x), x AS (SELECT 1 AS v) FROM a, x", 1),
+        ("WITH x AS (SELECT 1 AS v), a AS (FROM x) FROM a", 0),
+        ("WITH X AS (SELECT 1 AS v) FROM x", 0),
+        ("WITH É AS (SELECT 1 AS v) FROM é, x", 2),
+        ("WITH RECURSIVE x AS (SELECT v FROM x UNION ALL SELECT v FROM x WHERE false) FROM x", 1),
+        ("WITH RECURSIVE x AS (FROM x) FROM x", 1),
+        ("(WITH x AS (SELECT 1 AS v) FROM x) UNION ALL FROM x", 1),
+        ("WITH x AS (SELECT 1 AS v) FROM x UNION ALL FROM x", 0),
+        ("WITH x AS (SELECT 1 AS v) SELECT (SELECT max(v) FROM x) FROM x ORDER BY (SELECT min(v) FROM x)", 0),
+        ("WITH x AS (SELECT 1 AS v) FROM main.x", 1),
+        (KEYED, 0),
+    ],
+)
+def test_a_name_is_a_common_table_expression_where_duckdb_says_so(sql: str, tables: int) -> None:
+    """DuckDB itself tells: the SQL binds if, and only if, there are tables for what we take for one."""
+    assert len(read(sql).references) == tables
+    connection = duckdb.connect()
+    if tables:
+        with pytest.raises(duckdb.Error):
+            connection.execute(sql)
+    connection.execute("CREATE TABLE x AS SELECT 5 AS v; CREATE TABLE é AS SELECT 5 AS w")
+    connection.execute(sql)
 
 
 @pytest.mark.parametrize(

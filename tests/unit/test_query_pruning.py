@@ -13,7 +13,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, NotNull, Or, Reference
+from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -29,6 +30,7 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     NestedField,
@@ -38,7 +40,8 @@ from pyiceberg.types import (
 )
 
 from headwater.catalog.model import TableKey
-from headwater.query import Pending, protocol
+from headwater.query import Pending, predicates, protocol
+from headwater.query.conditions import EVERYTHING, all_of, any_of, compare, one_of
 from headwater.query.decide import NAME_MAPPING
 from headwater.query.predicates import needed
 from tests.unit.query_world import QueryWorld, folder_world
@@ -324,6 +327,86 @@ def test_nan_is_greater_than_the_bounds_of_its_row_group(tmp_path: Path, conditi
     world.table("t", Schema(NestedField(1, "d", DoubleType())), rows)
     sql = f"SELECT d FROM t WHERE {condition}"
     assert comparable(world.run(sql)) == comparable(plain({"t": rows}).execute(sql).to_arrow_table())
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("condition", ["= '{}'", ">= '{}'", "<= '{}'", "IN ('{}', 2)", "> '{}'", "< '{}'"])
+@pytest.mark.parametrize("bound", ["inf", "-inf"])
+def test_infinity_is_a_number_like_others(tmp_path: Path, kind: str, condition: str, bound: str) -> None:
+    world = folder_world(tmp_path / "lake")
+    arrow, iceberg = (pa.float32(), FloatType()) if kind == "FLOAT" else (pa.float64(), DoubleType())
+    rows = pa.table({"f": pa.array([math.inf, -math.inf, 1.0, 3.4e38], arrow)})
+    key = world.table("t", Schema(NestedField(1, "f", iceberg)), *(rows.slice(place, 1) for place in range(4)))
+    assert len(world.paths(key)) == 4
+    sql = f"SELECT f FROM t WHERE f {condition.format(bound)}"
+    assert comparable(world.run(sql)) == comparable(plain({"t": rows}).execute(sql).to_arrow_table())
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+@pytest.mark.parametrize(("kind", "name"), [(FloatType(), "FLOAT"), (DoubleType(), "DOUBLE")])
+def test_infinity_is_no_bound(value: float, kind: Any, name: str) -> None:
+    constant = {"type": {"id": name}, "is_null": False, "value": value}
+    for comparison in ("COMPARE_EQUAL", "COMPARE_LESSTHANOREQUALTO", "COMPARE_GREATERTHAN"):
+        assert compare(comparison, NestedField(1, "f", kind), constant) is EVERYTHING
+
+
+@pytest.mark.parametrize(("shape", "count"), [("IN", 150), ("IN", 5000), ("OR", 150), ("OR", 700), ("mixed", 300)])
+def test_long_lists(world: QueryWorld, shape: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of any length is answered, and what it lets us leave out is left out as long as it pays."""
+    numbers = range(12, 12 + 7 * count, 7)
+    condition = {
+        "IN": f"i IN ({', '.join(map(str, numbers))})",
+        "OR": " OR ".join(f"i = {each}" for each in numbers),
+        "mixed": " OR ".join(f"(i = {each} AND d < {each + 1})" for each in numbers),
+    }[shape]
+    sql = f"SELECT i FROM t WHERE {condition}"
+    assert world.fetch(sql + " ORDER BY i") == [(12,), (19,), (26,)]
+    if shape != "mixed":
+        assert files_of(world, sql, monkeypatch) == {"t": 2}
+
+
+EVERYTHING_ELSE = NotNull(term=Reference("s"))
+
+
+def levels(condition: BooleanExpression) -> int:
+    return 1 + max(levels(condition.left), levels(condition.right)) if isinstance(condition, And | Or) else 1
+
+
+def test_conditions_are_joined_in_few_levels() -> None:
+    conditions: list[BooleanExpression] = [EqualTo(term=Reference("i"), value=literal(each)) for each in range(1000)]
+    assert levels(any_of([*conditions, EVERYTHING_ELSE])) == levels(all_of(conditions)) == 11
+    assert any_of(conditions[:1]) == all_of(conditions[:1]) == conditions[0]
+
+
+def test_of_many_values_the_least_and_the_greatest_count() -> None:
+    field = NestedField(1, "i", IntegerType())
+    constants = [{"type": {"id": "INTEGER"}, "is_null": False, "value": each} for each in range(900, 300, -1)]
+    found = one_of(field, [*constants, {"type": {"id": "INTEGER"}, "is_null": True}])
+    assert str(found) == str(
+        And(
+            compare("COMPARE_GREATERTHANOREQUALTO", field, constants[-1]),
+            compare("COMPARE_LESSTHANOREQUALTO", field, constants[0]),
+        )
+    )
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_COMPARISONS", 5), ("MOST_LEVELS", 3)])
+def test_a_condition_that_costs_more_than_it_saves_is_dropped(
+    limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"c1": NestedField(1, "c1", IntegerType()), "c4": NestedField(4, "c4", StringType())}
+    plan = plan_of("SELECT * FROM p WHERE (c1 = 1 AND c4 = 'x') OR (c1 = 2 AND c4 > 'y') OR (c1 > 3 AND c4 = 'z')")
+    assert needed(plan, {"p": fields})["p"].rows != AlwaysTrue()
+    monkeypatch.setattr(predicates, limit, most)
+    assert needed(plan, {"p": fields})["p"].rows == AlwaysTrue()
+
+
+def test_a_plan_that_is_nested_too_deeply_is_no_plan(world: QueryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> Any:
+        raise RecursionError
+
+    monkeypatch.setattr(protocol, "needed", lost)
+    assert world.fetch("SELECT i FROM t WHERE i = 5") == [(5,)]
 
 
 def test_pending_rows_are_not_pruned(world: QueryWorld) -> None:

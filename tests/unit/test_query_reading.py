@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -43,8 +44,12 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from headwater.catalog.model import TableKey
-from headwater.query import OpenView, Pending, QueryOptions, masks, protocol, stream
+from headwater.kernel.clock import SystemClock
+from headwater.query import OpenView, Pending, QueryOptions, masks, protocol, relations, stream
 from headwater.query.relations import Relations
+from headwater.storage.memory import MemoryStore
+from headwater.storage.port import Fetched, ObjectStore
+from headwater.storage.wrapper import StoreWrapper
 from headwater.tables.columns import AddColumn, DropColumn, RenameColumn, WidenColumn
 from headwater.tables.evolve import change_schema, set_properties
 from headwater.tables.model import NewFile, TableFile, UnsupportedTableError
@@ -406,6 +411,15 @@ class TestViews:
             (OpenView("SELECT id FROM t WHERE id = 2", "duckdb", ("default",)), [2]),
             (OpenView("SELECT id FROM t", "duckdb", ("db",)), [4]),
             (OpenView("SELECT id FROM t", "duckdb", ("db", "deep")), [3]),
+            (OpenView("WITH Q AS (SELECT id + 1 AS id FROM t) SELECT id FROM q", "duckdb", ("db",)), [5]),
+            (OpenView("WITH T AS (SELECT 9 AS id) SELECT id FROM t", "duckdb", ("db",)), [9]),
+            (OpenView("WITH t AS (SELECT id + 1 AS id FROM t) SELECT id FROM t", "duckdb", ("db",)), [5]),
+            (OpenView("SELECT id FROM (WITH t AS (SELECT 9) FROM t), t", "duckdb", ("db",)), [4]),
+            (OpenView("SELECT ~id FROM t", "duckdb", ("db",)), [-5]),
+            (OpenView("SELECT id FROM t WHERE NOT name ~ 'n'", "duckdb", ("db",)), [4]),
+            (OpenView("SELECT (id::INTEGER!)::BIGINT FROM t", "duckdb", ("db",)), [24]),
+            (OpenView("SELECT max(t.id) FROM 't' WHERE db.t.id > 0", "duckdb", ("db",)), [4]),
+            (OpenView("WITH Q AS (SELECT id + 1 AS id FROM t) SELECT id FROM q", "spark", ("db",)), [5]),
             (OpenView("SELECT `id` FROM `db`.`deep`.`t`", "spark", ("default",)), [3]),
             (OpenView("WITH t AS (SELECT 9 AS id) SELECT id FROM t", "spark", ("db",)), [9]),
             (OpenView("SELECT CAST(id AS BIGINT) FROM t WHERE name RLIKE '^n4$'", "spark", ("db",)), [4]),
@@ -415,6 +429,11 @@ class TestViews:
     def test_a_view(self, world: QueryWorld, view: OpenView, expected: list[int]) -> None:
         world.views[TableKey.parse("v")] = view
         assert sorted(ids(world, "SELECT * FROM v")) == expected
+
+    def test_a_view_that_does_not_begin_in_its_own_namespace(self, world: QueryWorld) -> None:
+        """DuckDB would look for `t` beside the view first."""
+        world.views[TableKey.parse("db.v")] = OpenView("SELECT id FROM t", "duckdb", ("default",))
+        assert sorted(ids(world, "SELECT * FROM db.v")) == [1, 2]
 
     def test_a_view_of_a_view_with_its_own_names(self, world: QueryWorld) -> None:
         world.views[TableKey.parse("db.v")] = OpenView("SELECT id, name FROM t", "spark", ("db",), ("a", "b"))
@@ -430,7 +449,7 @@ class TestNames:
             world.table(name, NAMES, names(1))
         world.opened.clear()
         world.run("WITH x AS (SELECT * FROM t) SELECT * FROM x")
-        assert set(world.opened) == {"default.t", "default.x"}
+        assert set(world.opened) == {"default.t"}
 
     @pytest.mark.parametrize(
         "sql",
@@ -446,6 +465,34 @@ class TestNames:
         world.table("a.b.t", NAMES, names(1))
         world.table("a.t", NAMES, names(2))
         assert world.fetch(sql)[0][-1] == 1
+
+    @pytest.mark.parametrize(
+        "namespace",
+        [
+            "temp",
+            "system",
+            "memory",
+            "main",
+            "information_schema",
+            "pg_catalog",
+            "headwater internal",
+            "namespace temp",
+            "Namespace pg_catalog",
+        ],
+    )
+    def test_namespaces_that_duckdb_has_already(self, world: QueryWorld, namespace: str) -> None:
+        world.table(f"{namespace}.t", NAMES, names(1))
+        world.table("t", NAMES, names(2))
+        for condition in ("", f'WHERE "{namespace}".t.id = 1'):
+            assert world.fetch(f'SELECT id FROM "{namespace}".t {condition}') == [(1,)]
+        assert world.fetch(f'SELECT a.id FROM "{namespace}".t AS a, t AS b WHERE b.id = 2') == [(1,)]
+
+    def test_an_alias_is_no_namespace(self, world: QueryWorld) -> None:
+        world.table("a.b.t", NAMES, names(1))
+        inner = StructType(NestedField(3, "id", LongType()))
+        schema = Schema(NestedField(1, "b", StructType(NestedField(2, "t", inner))))
+        world.table("w", schema, pa.table({"b": [{"t": {"id": 5}}]}))
+        assert world.fetch("SELECT a.b.t.id AS x, t.id FROM w AS a, a.b.t") == [(5, 1)]
 
     def test_odd_names(self, world: QueryWorld) -> None:
         schema = Schema(NestedField(1, 'a"b', LongType()), NestedField(2, "file_row_number", LongType()))
@@ -506,3 +553,31 @@ def test_masks_in_several_steps(world: QueryWorld, monkeypatch: pytest.MonkeyPat
     world.delete(key, {0: [0], 1: [0], 2: [0]})
     assert sorted(set(range(60)) - set(ids(world))) == [0, 20, 40]
     assert inserted == [1, 1, 1]
+
+
+class Slow(StoreWrapper):
+    """A store that takes its time, and counts how many data files are read at once."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.reading, self.most = 0, 0
+
+    def get(self, path: str, *, span: tuple[int, int] | None = None) -> Fetched:
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        time.sleep(0.01)
+        try:
+            return super().get(path, span=span)
+        finally:
+            self.reading -= 1
+
+
+def test_footers_far_away_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relations, "FOOTERS_AT_A_TIME", 2)
+    store = Slow(MemoryStore(SystemClock()))
+    world = QueryWorld("s3://lake", store)
+    world.table("t", NAMES, *(names(each) for each in range(12)))
+    store.most = 0
+    (counted,) = world.fetch("SELECT count(*) FROM t")
+    assert counted == (12,)
+    assert store.most > 1

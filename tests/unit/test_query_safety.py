@@ -100,6 +100,12 @@ def test_a_question_is_answered(world: QueryWorld, sql: str) -> None:
         "SELECT * FROM query('SELECT 1')",
         "SELECT (SELECT count(*) FROM read_blob('/etc/passwd'))",
         "WITH x AS (SELECT * FROM read_csv('/etc/passwd')) SELECT 1",
+        "SELECT current_setting('temp_directory')",
+        "SELECT pg_catalog.current_setting('temp_directory')",
+        "SELECT ('temp_directory').current_setting()",
+        "SELECT getvariable('x')",
+        "SELECT write_log('x')",
+        "SELECT id FROM t ORDER BY json_serialize_plan('SELECT * FROM read_csv(''/etc/passwd'')')",
     ],
 )
 def test_anything_else_is_refused(world: QueryWorld, sql: str) -> None:
@@ -122,6 +128,54 @@ def test_a_view_may_do_no_more_than_a_query(world: QueryWorld, sql: str) -> None
         world.run("SELECT * FROM v")
     assert isinstance(error.value, QueryRefusedError | QueryUsageError)
     assert error.value.fields["table"] == "default.v"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM pg_catalog.csv",
+        "SELECT * FROM pg_catalog.csv WHERE n = 1",
+        "SELECT * FROM information_schema.json",
+        'SELECT * FROM pg_catalog."/../secret.csv"',
+        "SELECT * FROM pg_catalog.pg_settings",
+        "SELECT * FROM pg_catalog.duckdb_settings",
+        "SELECT * FROM system.information_schema.tables",
+        "SELECT * FROM main.duckdb_settings",
+        'SELECT * FROM (WITH "secret.csv" AS (SELECT 1) FROM "secret.csv") AS x, "secret.csv"',
+        "SELECT * FROM (WITH duckdb_settings AS (SELECT 1) FROM duckdb_settings) AS x, duckdb_settings",
+        'WITH "É.csv" AS (SELECT 1) SELECT * FROM "é.csv"',
+        'WITH "secret.csv" AS (FROM "secret.csv") SELECT * FROM "secret.csv"',
+        'WITH RECURSIVE "secret.csv" AS (FROM "secret.csv") SELECT * FROM "secret.csv"',
+        "DESCRIBE",
+        "FROM (SHOW ALL TABLES)",
+    ],
+)
+@pytest.mark.parametrize("in_view", [False, True])
+def test_no_name_leads_to_a_file_or_to_duckdb_itself(
+    world: QueryWorld, sql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_view: bool
+) -> None:
+    """Not even before the lock: each of these files would be found under the very name."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pg_catalog.csv", "secret.csv", "é.csv"):
+        Path(name).write_text("word,n\nhidden,1\n")
+    Path("information_schema.json").write_text('{"word": "hidden"}')
+    if in_view:
+        world.views[TableKey.parse("v")] = OpenView(sql, "duckdb", ("default",))
+    with pytest.raises(QueryUsageError, match=r"there is no table|does not say which table|DESCRIBE") as error:
+        world.run("SELECT * FROM v" if in_view else sql)
+    assert "hidden" not in str(error.value)
+
+
+@pytest.mark.parametrize("sql", ["EXPLAIN SELECT 1", "SUMMARIZE t", "DESCRIBE t"])
+def test_a_view_is_a_query(world: QueryWorld, sql: str) -> None:
+    world.views[TableKey.parse("v")] = OpenView(sql, "duckdb", ("default",))
+    with pytest.raises(QueryUsageError, match=f"a view is a query, and this one begins with {sql.split()[0]}"):
+        world.run("SELECT * FROM v")
+
+
+def test_sql_that_is_nested_too_deeply(world: QueryWorld) -> None:
+    with pytest.raises(QueryUsageError, match="nested too deeply"):
+        world.run(f"SELECT {' + '.join(['1'] * 900)} AS x FROM t")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +213,7 @@ def test_duckdb_itself_is_shut_in(world: QueryWorld, sql: str) -> None:
     with protocol._answering("SELECT count(*) FROM t", world, world.files, options, pending) as query:
         assert query.table().to_pydict() == {"count_star()": [100]}
         with pytest.raises(duckdb.Error):
-            query._connection.execute(sql.format(lake=folder)).fetchall()
+            query._engine.fetch(sql.format(lake=folder))
     assert sorted(folder.rglob("*")) == before
 
 
@@ -193,6 +247,14 @@ def test_wrong_sql_is_the_users_and_says_where(
         world.run(sql)
     assert {name: value for name, value in error.value.fields.items() if name != "statements"} == fields
     assert "LINE" not in str(error.value)
+
+
+def test_a_place_in_sql_that_was_changed_is_told_by_its_line_alone(world: QueryWorld) -> None:
+    """Columns of the text that DuckDB was given are not those of the text that was written."""
+    world.table("a.b.t", NAMES, names(1))
+    with pytest.raises(QueryUsageError) as error:
+        world.run("SELECT id\nFROM a.b.t WHERE nope = 1")
+    assert error.value.fields == {"line": 2}
 
 
 def test_an_unknown_table_names_its_neighbours(world: QueryWorld) -> None:
@@ -263,6 +325,21 @@ def test_a_broken_file_is_named_with_its_table(world: QueryWorld, kind: str, sql
     assert error.value.fields == {"path": path, "table": "default.u"}
     assert path in error.value.message
     assert "default.u" in error.value.message
+
+
+@pytest.mark.parametrize("rows", [1999, 2001])
+def test_a_file_that_has_not_the_rows_of_its_manifest(world: QueryWorld, rows: int) -> None:
+    """A sound file, but not the one that was committed."""
+    other = world.table("other", NAMES, names(*range(2000, 2000 + rows)))
+    (source,) = world.paths(other)
+
+    def replace(file: Path) -> None:
+        file.write_bytes(Path(source.removeprefix("file://")).read_bytes())
+
+    path = damage(world, replace)
+    with pytest.raises(TableCorruptError, match=f"has {rows} rows, and its manifest says 2000") as error:
+        world.run("SELECT id FROM u")
+    assert error.value.fields == {"path": path, "table": "default.u"}
 
 
 def test_a_broken_file_is_named_while_streaming(world: QueryWorld) -> None:

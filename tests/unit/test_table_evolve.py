@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV1
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.transforms import BucketTransform, VoidTransform
 from pyiceberg.types import (
     BinaryType,
@@ -59,6 +60,7 @@ from headwater.tables.evolve import (
     upgrade,
 )
 from headwater.tables.metadata import encode_metadata
+from headwater.tables.metadata_log import with_log_entry
 from headwater.tables.model import TableUsageError, UnsupportedTableError
 from headwater.tables.partitions import (
     AddPartitionField,
@@ -279,6 +281,8 @@ class TestRows:
     def test_a_snapshot_that_does_not_say_may_have_rows(self) -> None:
         silent = snapshot(1, 0).model_copy(update={"summary": None})
         assert has_rows(with_history(table(), [silent]))
+        untotalled = snapshot(1, 0).model_copy(update={"summary": Summary(Operation.APPEND)})
+        assert has_rows(with_history(table(), [untotalled]))
 
     @pytest.mark.parametrize(
         "change",
@@ -311,6 +315,9 @@ class TestDefaults:
             (StringType(), "x", "x"),
             (BooleanType(), False, False),
             (DoubleType(), 1.5, 1.5),
+            (DoubleType(), 0.1, 0.1),
+            (FloatType(), 0.1, 0.10000000149011612),  # all that a float keeps of it
+            (FloatType(), 2, 2.0),
             (DateType(), date(2026, 1, 2), date(2026, 1, 2)),
             (TimeType(), time(1, 2, 3), time(1, 2, 3)),
             (TimestampType(), datetime(2026, 1, 2), datetime(2026, 1, 2)),  # noqa: DTZ001
@@ -330,6 +337,8 @@ class TestDefaults:
             (IntegerType(), 2**31),
             (IntegerType(), "many"),
             (IntegerType(), True),
+            (FloatType(), 1e300),
+            (FloatType(), True),
             (StringType(), 5),
             (DecimalType(9, 2), Decimal("1.555")),
             (DecimalType(3, 2), Decimal("123.45")),
@@ -341,6 +350,15 @@ class TestDefaults:
     def test_a_value_that_is_not(self, kind: IcebergType, value: object) -> None:
         with pytest.raises(TableUsageError, match="cannot be the default of x"):
             change_schema(table(format_version=3), [AddColumn("x", kind, default=value)], LATER)
+
+    def test_a_default_stays_the_same_when_a_float_is_widened(self) -> None:
+        """Whether this lake or another writer spelled it."""
+        base = changed(AddColumn("x", FloatType(), default=0.1), base=table(format_version=3))
+        document = base.model_dump(mode="json")
+        document["schemas"][-1]["fields"][-1] |= {"initial-default": 0.1, "write-default": 0.1}
+        for metadata in (base, TableMetadataUtil.parse_obj(document)):
+            field = changed(WidenColumn("x", DoubleType()), base=metadata).schema().find_field("x")
+            assert (field.initial_default, field.write_default) == (0.10000000149011612, 0.10000000149011612)
 
     def test_v2_has_no_defaults_and_no_types_of_v3(self) -> None:
         with pytest.raises(TableUsageError, match="cannot have a default"):
@@ -667,3 +685,27 @@ def test_no_partition_field_id_ever_means_another_field(history: list[SpecChange
                     said = (field.source_id, str(field.transform))
                     assert meaning.setdefault(field.field_id, said) == said
         assert TableMetadataUtil.parse_obj(metadata.model_dump(mode="json")).spec() == metadata.spec()
+
+
+class TestLog:
+    """Every document names those before it."""
+
+    def test_an_entry_says_where_the_last_document_is_and_of_when(self) -> None:
+        base = table()
+        new = stored(with_log_entry(set_properties(base, {"a": "b"}, (), LATER), "s3://b/1.json", base.last_updated_ms))
+        assert [(each.metadata_file, each.timestamp_ms) for each in new.metadata_log] == [
+            ("s3://b/1.json", base.last_updated_ms)
+        ]
+        assert with_log_entry(new, "s3://b/1.json", base.last_updated_ms) is new
+
+    @pytest.mark.parametrize(("most", "left"), [("2", ["3", "4"]), ("0", ["4"]), ("9", ["0", "1", "2", "3", "4"])])
+    def test_old_entries_go(self, most: str, left: list[str]) -> None:
+        metadata = set_properties(table(), {"write.metadata.previous-versions-max": most}, (), LATER)
+        for number in range(5):
+            metadata = with_log_entry(metadata, str(number), metadata.last_updated_ms)
+        assert [each.metadata_file for each in metadata.metadata_log] == left
+
+    def test_a_limit_that_is_no_number_is_named(self) -> None:
+        metadata = set_properties(table(), {"write.metadata.previous-versions-max": "few"}, (), LATER)
+        with pytest.raises(TableUsageError, match=r"write\.metadata\.previous-versions-max is 'few'"):
+            with_log_entry(metadata, "x", 0)

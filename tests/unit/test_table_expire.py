@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.types import LongType
 
-from headwater.tables.columns import AddColumn
+from headwater.tables.columns import AddColumn, DropColumn, SchemaChange
 from headwater.tables.evolve import change_schema, change_spec, set_properties
 from headwater.tables.expire import expire
 from headwater.tables.model import TableUsageError
@@ -195,6 +195,19 @@ class TestSchemasAndSpecs:
     def test_a_snapshot_that_does_not_say_its_schema_keeps_all(self) -> None:
         base = with_history(self.base(), [snapshot(1, 1), snapshot(2, 2, parent=1, schema_id=None)])
         assert len(expire(base, older_than=NOW, keep_last=1, now=NOW, drop_unused_schemas=True).schemas) == 4
+
+    def test_the_last_schema_with_a_dropped_column_stays(self) -> None:
+        """Equality deletes may be by its values, and are read by that schema."""
+        metadata = table()
+        changes: list[SchemaChange] = [AddColumn("x", LongType()), AddColumn("y", LongType())]
+        for change in [*changes, DropColumn("x"), DropColumn("y")]:
+            metadata = change_schema(metadata, [change], at(0))
+        base = with_history(metadata, [snapshot(1, 1, schema_id=0), snapshot(2, 2, parent=1, schema_id=0)])
+        new = stored(expire(base, older_than=NOW, keep_last=1, now=NOW, drop_unused_schemas=True))
+        assert [each.schema_id for each in new.schemas] == [0, 2, 3]
+        assert new.current_schema_id == base.current_schema_id == 0
+        ids = {each for schema in base.schemas for each in schema.field_ids}
+        assert {each for schema in new.schemas for each in schema.field_ids} == ids
 
 
 @pytest.mark.parametrize("number", [0, -1])

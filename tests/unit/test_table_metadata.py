@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from headwater.kernel.clock import SystemClock
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import seeded
 from headwater.sequence.codec import Body
+from headwater.storage.file import FileStore
 from headwater.storage.memory import MemoryStore
 from headwater.storage.port import Create
+from headwater.tables import metadata as metadata_module
 from headwater.tables.evolve import upgrade
 from headwater.tables.files import Files, normalise
 from headwater.tables.head import MetadataCodec, head_namespace
@@ -49,6 +52,37 @@ def test_every_version_comes_back_as_it_was(version: int, compress: bool) -> Non
     assert json.loads(encode_metadata(decoded)) == original
     # PyIceberg, which reads v3, reads what it would not write.
     assert TableMetadataUtil.parse_raw(encode_metadata(decoded).decode()).schema() == decoded.schema()
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """A document with a column of lists in lists."""
+    kind: Any = "long"
+    for number in range(depth):
+        kind = {"type": "list", "element-id": number + 10, "element-required": False, "element": kind}
+    made = document(3)
+    made["schemas"][0]["fields"][0]["type"] = kind
+    return made
+
+
+def with_snapshots(current: object, main: object) -> bytes:
+    """Two snapshots, 5 and 6; which one is current, and where main is."""
+    made = document(3)
+    made["snapshots"] = [
+        {
+            "snapshot-id": number,
+            "sequence-number": number,
+            "timestamp-ms": number,
+            "manifest-list": "l",
+            "first-row-id": 0,
+            "added-rows": 0,
+            "summary": {"operation": "append"},
+        }
+        for number in (5, 6)
+    ]
+    made["last-sequence-number"] = 6
+    made["current-snapshot-id"] = current
+    made["refs"] = {"main": {"snapshot-id": main, "type": "branch"}} if main else {}
+    return json.dumps(made).encode()
 
 
 def change(path: str, value: object) -> bytes:
@@ -81,6 +115,22 @@ def change(path: str, value: object) -> bytes:
         (change("current-snapshot-id", 12), "has no snapshot 12"),
         (change("partition-specs/0/fields/0/transform", 7), "is not table metadata"),
         (change("schemas/0/fields/0/type", "decimal(99)"), "is not table metadata"),
+        (change("format-version", True), "it has no format-version"),
+        (change("schemas", 1), "is not table metadata"),
+        (change("schemas/0/fields", -1), "is not table metadata"),
+        (change("snapshots", 1), "is not table metadata"),
+        (change("statistics", [{"statistics-path": "p", "blob-metadata": 1}]), "is not table metadata"),
+        (change("statistics", [{"statistics-path": "p", "blob-metadata": [1]}]), "is not table metadata"),
+        (change("next-row-id", 2**70), "has more than 64 bits"),
+        (change("schemas/0/fields/0/initial-default", "x"), "initial-default of column id is 'x', which is no long"),
+        (change("schemas/0/fields/0/write-default", True), "write-default of column id is True, which is no long"),
+        (json.dumps(nested(300)).encode(), "recursion"),
+        (b'{"a":' * 100_000, "is not JSON, or was cut short: maximum recursion"),
+        (with_snapshots(6, 6).replace(b'"append"', b'"append", "total-records": 7'), "total-records of snapshot 5"),
+        (with_snapshots(None, 6), "says that snapshot None is current, and that main is at snapshot 6"),
+        (with_snapshots(-1, 6), "says that snapshot None is current, and that main is at snapshot 6"),
+        (with_snapshots(5, 6), "says that snapshot 5 is current, and that main is at snapshot 6"),
+        (with_snapshots(6, 5), "says that snapshot 6 is current, and that main is at snapshot 5"),
     ],
 )
 def test_damage_is_told_with_the_file(data: bytes, said: str) -> None:
@@ -114,6 +164,32 @@ def test_what_is_not_known_is_refused_and_not_called_damage(data: bytes, said: s
     assert said in caught.value.message
     assert "file:///t/m.json" in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("current", "main", "seen"), [(6, 6, 6), (5, 5, 5), (6, None, 6), (None, None, None)])
+def test_main_and_the_current_snapshot_agree(current: object, main: object, seen: int | None) -> None:
+    assert decode_metadata(with_snapshots(current, main), "m").current_snapshot_id == seen
+
+
+def test_deep_types_are_read_as_far_as_others_read_them() -> None:
+    assert decode_metadata(json.dumps(nested(100)).encode(), "m").schema().fields
+
+
+def test_compressed_metadata_does_not_grow_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = json.dumps(document()).encode()
+    monkeypatch.setattr(metadata_module, "MOST_BYTES", len(data))
+    assert decode_metadata(gzip.compress(data), "m")
+    monkeypatch.setattr(metadata_module, "MOST_BYTES", len(data) - 1)
+    with pytest.raises(TableCorruptError, match=r"^m is not JSON, or was cut short: it has more than"):
+        decode_metadata(gzip.compress(data), "m")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_same_table_is_the_same_bytes(version: int) -> None:
+    data = json.dumps(document(version)).encode()
+    first = encode_metadata(decode_metadata(data, "m"))
+    assert encode_metadata(decode_metadata(data, "m")) == first
+    assert encode_metadata(decode_metadata(first, "m")) == first
 
 
 def test_what_the_model_does_not_know_is_carried_over() -> None:
@@ -179,7 +255,9 @@ class TestHead:
         first = MetadataCodec().encode(Body(writer, None, data))
         assert MetadataCodec().decode(first, "m").previous is None
 
-    @pytest.mark.parametrize("data", [b"", b"{}", b'{"properties": {}}', b'{"properties": {"headwater.writer": "x"}}'])
+    @pytest.mark.parametrize(
+        "data", [b"", b"{}", b'{"properties": {}}', b'{"properties": {"headwater.writer": "x"}}', b"[" * 100_000]
+    )
     def test_what_was_not_written_here_is_no_head(self, data: bytes) -> None:
         with pytest.raises(TableCorruptError, match="m is not table metadata written here"):
             MetadataCodec().decode(data, "m")
@@ -199,6 +277,9 @@ class TestFiles:
             ("S3N://b/k", "s3://b/k"),
             ("s3://b/k%20x y", "s3://b/k%20x y"),
             ("gs://b/k", "gs://b/k"),
+            ("//a//b", "file:///a/b"),
+            ("file:////a//b///c", "file:///a/b/c"),
+            ("s3://b//k", "s3://b//k"),
         ],
     )
     def test_one_spelling(self, location: str, same: str) -> None:
@@ -235,3 +316,62 @@ class TestFiles:
         store.put("y", b"", Create())
         with pytest.raises(TableCorruptError, match=r"^s3://b/lake/x is missing"):
             Files({"s3://b/lake": store}).read("s3://b/lake/x")
+
+    def test_slashes_in_a_row_count_as_one_for_reading(self) -> None:
+        store = MemoryStore(SystemClock())
+        store.put("t/data/x", b"1", Create())
+        assert Files({"s3://b/lake": store}).read("s3://b/lake/t//data///x") == b"1"
+        assert Files({"file:///lake": store}).read("file:///lake//t//data/x") == b"1"
+
+    def test_in_a_bucket_no_name_is_written_that_others_would_not_find(self) -> None:
+        store = MemoryStore(SystemClock())
+        with pytest.raises(OutsideLakeError):
+            Files({"s3://b/lake": store}).write([NewFile("s3://b/lake/t//x", b"1")])
+        Files({"file:///lake": store}).write([NewFile("file:///lake/t//x", b"1")])
+        assert [each.path for each in store.list()] == ["t/x"]
+
+    @pytest.mark.parametrize("span", [(10, 20), (2**62, 2**62 + 5), (3, 3)])
+    def test_a_range_that_is_not_there_names_the_whole_location(self, span: tuple[int, int]) -> None:
+        store = MemoryStore(SystemClock())
+        store.put("x", b"12345", Create())
+        with pytest.raises(TableCorruptError, match=r"^s3://b/lake/x has no bytes \d+ to \d+") as caught:
+            Files({"s3://b/lake": store}).read("s3://b/lake/x", span=span)
+        assert caught.value.fields["path"] == "s3://b/lake/x"
+
+
+class TestLinks:
+    """A symbolic link under a prefix must not lead to files outside of it."""
+
+    def files(self, folder: Path) -> Files:
+        (folder / "lake" / "t").mkdir(parents=True)
+        (folder / "outside").mkdir()
+        (folder / "outside" / "secret").write_bytes(b"secret")
+        (folder / "lake" / "t" / "own").write_bytes(b"own")
+        return Files({f"file://{folder}/lake": FileStore(folder / "lake", SystemClock(), seeded(1))})
+
+    @pytest.mark.parametrize("wanted", ["link/secret", "t/file", "t/loop"])
+    def test_out_of_the_prefix_is_refused(self, wanted: str, tmp_path: Path) -> None:
+        files = self.files(tmp_path)
+        (tmp_path / "lake" / "link").symlink_to(tmp_path / "outside")
+        (tmp_path / "lake" / "t" / "file").symlink_to("../../outside/secret")
+        (tmp_path / "lake" / "t" / "loop").symlink_to("../link/secret")
+        location = f"file://{tmp_path}/lake/{wanted}"
+        with pytest.raises(OutsideLakeError, match="lies outside the lake"):
+            files.read(location)
+        with pytest.raises(OutsideLakeError):
+            files.write([NewFile(f"{location}/more", b"x")])
+        assert [each.name for each in (tmp_path / "outside").iterdir()] == ["secret"]
+
+    def test_within_the_prefix_is_followed(self, tmp_path: Path) -> None:
+        files = self.files(tmp_path)
+        (tmp_path / "lake" / "other").symlink_to(tmp_path / "lake" / "t")
+        assert files.read(f"file://{tmp_path}/lake/other/own") == b"own"
+
+    def test_the_lake_itself_may_be_reached_by_a_link(self, tmp_path: Path) -> None:
+        self.files(tmp_path)
+        (tmp_path / "here").symlink_to(tmp_path / "lake")
+        (tmp_path / "lake" / "other").symlink_to(tmp_path / "lake" / "t")
+        store = FileStore(tmp_path / "here", SystemClock(), seeded(1))
+        files = Files({f"file://{tmp_path}/here": store})
+        assert files.read(f"file://{tmp_path}/here/t/own") == b"own"
+        assert files.read(f"file://{tmp_path}/here/other/own") == b"own"

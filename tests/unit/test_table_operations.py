@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,25 +15,49 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntrySt
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV3
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    UUIDType,
+)
 from pyroaring import BitMap64
 
 from headwater.tables import manifest_edit
-from headwater.tables.evolve import upgrade
+from headwater.tables.evolve import has_rows, upgrade
 from headwater.tables.manifests import first_row_id_of, read_manifest, read_manifest_list
 from headwater.tables.merge import WhenMatched, WhenNotMatched, merge, upsert
 from headwater.tables.model import (
     ROW_ID_COLUMN,
     UPDATED_COLUMN,
     Edit,
+    FileTask,
     RowDeletes,
+    TableCorruptError,
     TableUsageError,
     TableVersion,
     UnsupportedTableError,
 )
-from headwater.tables.operations import append, delete, delete_positions, overwrite, rewrite
+from headwater.tables.operations import (
+    CollectingSink,
+    append,
+    delete,
+    delete_positions,
+    edit_positions,
+    overwrite,
+    rewrite,
+)
+from headwater.tables.parquet import write_rows
 from headwater.tables.scan import plan_scan
 from headwater.tables.snapshot import stage_snapshot
 from tests.fixtures.engines import by_duckdb, by_pyiceberg, rows_of
@@ -76,6 +103,10 @@ def entries(world: TableWorld, table: TableVersion, content: ManifestContent) ->
 def live_deletes(world: TableWorld, table: TableVersion) -> list[Any]:
     found = entries(world, table, ManifestContent.DELETES)
     return [each.data_file for each in found if each.status is not ManifestEntryStatus.DELETED]
+
+
+def task_of_four(world: TableWorld, table: TableVersion) -> FileTask:
+    return next(task for task in plan_scan(world.files, table.metadata).tasks if task.file.record_count == 4)
 
 
 @pytest.fixture(params=[2, 3])
@@ -224,6 +255,88 @@ class TestDeletes:
         assert by_pyiceberg(made.location) == by_duckdb(made.location) == rows_of(world.rows(made))
 
 
+class TestPlans:
+    """What was planned is made on the version that it was planned on, or refused: old deletes must not be lost."""
+
+    def test_the_same_file_twice_loses_no_rows(self, world: TableWorld, table: TableVersion) -> None:
+        task = task_of_four(world, table)
+        twice = [(task, BitMap64([0])), (task, BitMap64([2]))]
+        assert ids(world, world.commit(edit_positions(world.staging(), table, twice, None))) == [2, 4, 5, 6]
+
+    def test_tasks_from_before_a_delete_are_refused(self, world: TableWorld, table: TableVersion) -> None:
+        old = task_of_four(world, table)
+        table = world.commit(delete(world.staging(), table, parse("id = 2")))
+        edit = Edit(deletes=(RowDeletes(old, BitMap64([0])),))
+        changes: list[Callable[[], Any]] = [
+            lambda: edit_positions(world.staging(), table, [(old, BitMap64([0]))], None),
+            lambda: edit_positions(world.staging(), table, [(old, BitMap64([0]))], rows(9)),
+            lambda: rewrite(world.staging(), table, [old]),
+            lambda: stage_snapshot(world.staging(), table, edit, Operation.DELETE),
+        ]
+        for change in changes:
+            with pytest.raises(TableUsageError, match="planned on another version") as caught:
+                change()
+            assert caught.value.fields["path"] == old.file.file_path
+        new = task_of_four(world, table)
+        assert ids(world, world.commit(edit_positions(world.staging(), table, [(new, BitMap64([0]))], None))) == [
+            3,
+            4,
+            5,
+            6,
+        ]
+
+    def test_tasks_of_a_later_version_are_refused(self, world: TableWorld, table: TableVersion) -> None:
+        later = world.commit(delete(world.staging(), table, parse("id = 2")))
+        task = task_of_four(world, later)
+        edit = Edit(deletes=(RowDeletes(task, BitMap64([0])),))
+        with pytest.raises(TableUsageError, match="planned on another version"):
+            stage_snapshot(world.staging(), table, edit, Operation.DELETE)
+
+    def test_a_file_that_is_gone_is_refused(self, world: TableWorld, table: TableVersion) -> None:
+        old = task_of_four(world, table)
+        table = world.commit(rewrite(world.staging(), table, [old]))
+        with pytest.raises(TableUsageError, match="planned on another version"):
+            edit_positions(world.staging(), table, [(old, BitMap64([0]))], None)
+        with pytest.raises(TableUsageError, match="planned on another version"):
+            rewrite(world.staging(), table, [old])
+
+    def test_a_task_twice_is_rewritten_once(self, world: TableWorld, table: TableVersion) -> None:
+        task = task_of_four(world, table)
+        assert ids(world, world.commit(rewrite(world.staging(), table, [task, task]))) == [1, 2, 3, 4, 5, 6]
+
+    def test_a_file_goes_only_when_its_footer_counts_the_same(self, world: TableWorld) -> None:
+        """Otherwise rows that nobody deleted would go with it."""
+        table, sink = world.create(SCHEMA), CollectingSink()
+        (file,) = write_rows(rows(1, 2, 3), metadata=table.metadata, files=sink, randomness=world.randomness)
+        world.files.write(sink.files)
+        file[4] = 1
+        table = world.commit(stage_snapshot(world.staging(), table, Edit(added=(file,)), Operation.APPEND))
+        with pytest.raises(TableCorruptError, match="has 3 rows, 3 by its footer, 1 by its manifest"):
+            delete_positions(world.staging(), table, {file.file_path: BitMap64([0])})
+
+
+class TestTotals:
+    """What the parent's summary does not say is not known, and is not 0."""
+
+    @pytest.mark.parametrize("said", [{}, {"total-records": "many", "total-data-files": "-1"}])
+    def test_are_left_out_when_the_parent_does_not_say_them(
+        self, world: TableWorld, table: TableVersion, said: dict[str, str]
+    ) -> None:
+        parent = table.metadata.current_snapshot()
+        assert parent is not None
+        silent = parent.model_copy(update={"summary": Summary(Operation.APPEND, **said)})
+        metadata = table.metadata.model_copy(update={"snapshots": [*table.metadata.snapshots[:-1], silent]})
+        staged = append(world.staging(), TableVersion(metadata, table.location), rows(4))
+        snapshot = staged.metadata.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        summary = snapshot.summary.additional_properties
+        assert not [key for key in summary if key.startswith("total-")]
+        assert summary["added-records"] == "1"
+        # Whoever asks whether there are rows is told that there may be some, though the parent is gone.
+        assert has_rows(staged.metadata.model_copy(update={"snapshots": [snapshot]}))
+
+
 class TestOverwrite:
     def test_everything(self, world: TableWorld, table: TableVersion) -> None:
         assert ids(world, world.commit(overwrite(world.staging(), table, rows(7, 8)))) == [7, 8]
@@ -275,6 +388,62 @@ class TestMerge:
         table = world.commit(append(world.staging(), table, rows(7, n=None)))
         table = world.commit(upsert(world.staging(), table, rows(8, n=None), on=["n"]))
         assert ids(world, table) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+    @pytest.mark.parametrize(
+        ("kind", "keys", "others"),
+        [
+            (IntegerType(), pa.array([1, 2], pa.int32()), pa.array([2], pa.int16())),
+            (DoubleType(), pa.array([-0.0, 1.5]), pa.array([0.0])),
+            (UUIDType(), pa.array([b"a" * 16, b"b" * 16], pa.binary(16)), pa.array([b"a" * 16], pa.uuid())),
+            (StringType(), pa.array(["a", "b"]), pa.array(["b"], pa.string_view())),
+            (StringType(), pa.array(["a", "b"]), pa.array(["b"]).dictionary_encode()),
+            (BinaryType(), pa.array([b"a", b"b"]), pa.array([b"b"], pa.binary_view())),
+            (DecimalType(10, 2), pa.array([Decimal("1.50"), Decimal(2)]), pa.array([Decimal("1.5")])),
+            (TimestampNanoType(), pa.array([1, 2], pa.timestamp("ns")), pa.array([2], pa.timestamp("ns"))),
+            (DateType(), pa.array([3_000_000, 0], pa.date32()), pa.array([3_000_000], pa.date32())),
+        ],
+        ids=str,
+    )
+    def test_keys_of_all_types(self, world: TableWorld, kind: IcebergType, keys: pa.Array, others: pa.Array) -> None:
+        schema = Schema(NestedField(1, "k", kind), NestedField(2, "x", LongType()))
+        table = world.create(schema, format_version=3)
+        if pa.types.is_decimal(keys.type):
+            keys = keys.cast(pa.decimal128(10, 2))
+        table = world.commit(append(world.staging(), table, pa.table({"k": keys, "x": [1, 2]})))
+        source = pa.table({"k": others, "x": [7]})
+        table = world.commit(upsert(world.staging(), table, source, on=["k"]))
+        found = world.rows(table, columns=["x"], extra=frozenset({ROW_ID_COLUMN})).to_pylist()
+        assert sorted(each[ROW_ID_COLUMN] for each in found) == [0, 1]
+        assert sum(each["x"] == 7 for each in found) == 1
+
+    @pytest.mark.parametrize(
+        ("kind", "keys", "said"),
+        [
+            (IntegerType(), pa.array([2**40]), "is int in the table, and int64 in the rows"),
+            (LongType(), pa.array([2**63], pa.uint64()), "is long in the table, and uint64 in the rows"),
+            (DoubleType(), pa.array([float("nan")]), "is NaN in some of the rows"),
+            (ListType(5, LongType()), pa.array([[1]]), "cannot be a key"),
+        ],
+    )
+    def test_keys_that_cannot_be_are_refused(
+        self, world: TableWorld, kind: IcebergType, keys: pa.Array, said: str
+    ) -> None:
+        table = world.create(Schema(NestedField(1, "k", kind)))
+        with pytest.raises(TableUsageError, match=said) as caught:
+            upsert(world.staging(), table, pa.table({"k": keys}), on=["k"])
+        assert caught.value.fields["column"] == "k"
+
+    def test_rows_from_before_the_upgrade_get_new_ids(self, world: TableWorld) -> None:
+        """They have none, and no number may be taken for one."""
+        table = world.create(SCHEMA, format_version=2)
+        table = world.commit(append(world.staging(), table, rows(1, 2)))
+        table = world.commit(upgrade(table.metadata, 3, world.clock.now()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            table = world.commit(upsert(world.staging(), table, rows(2, v="new"), on=["id"]))
+        found = world.rows(table, columns=["id"], extra=frozenset({ROW_ID_COLUMN})).to_pylist()
+        assert len({each[ROW_ID_COLUMN] for each in found}) == 2
+        assert all(each[ROW_ID_COLUMN] >= 0 for each in found)
 
     def test_many_keys_are_looked_for_as_a_range(self, world: TableWorld, table: TableVersion) -> None:
         table = world.commit(upsert(world.staging(), table, rows(*range(2, 400), v="new"), on=["id"]))

@@ -554,6 +554,22 @@ def test_a_spec_of_several_fields_splits_by_all_of_them() -> None:
     assert any(each.file_path.startswith(f"{LOCATION}/data/a+b=x/gone=null/bucket={one}/") for each in files)
 
 
+@pytest.mark.parametrize(
+    ("kind", "arrow", "value", "transform", "folder"),
+    [
+        (DateType(), pa.date32(), 3_000_000, IdentityTransform(), "p=3000000"),
+        (TimestampType(), pa.timestamp("us"), 2**62, DayTransform(), "p=53375995"),
+    ],
+)
+def test_years_that_python_does_not_have_are_written_as_numbers(
+    kind: IcebergType, arrow: pa.DataType, value: int, transform: Any, folder: str
+) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "p"))
+    metadata = table_metadata(field(1, "t", kind), spec=spec)
+    _, (file,) = write(pa.table({"t": pa.array([value], arrow)}), metadata)
+    assert f"/data/{folder}/" in file.file_path
+
+
 def test_long_partition_values_make_short_folders() -> None:
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "k"), spec_id=0)
     rows = pa.table({"k": ["é" * 300, "é" * 299 + "x"]})

@@ -471,6 +471,28 @@ def test_equality_deletes_by_a_nested_column() -> None:
     assert ids(shelf, FileTask(file, 1, equality=(deletes,)), metadata) == [2]
 
 
+def test_deleted_nulls_are_no_damage_when_the_column_becomes_required() -> None:
+    """The deletes hold a null, and so does the row that they delete; nobody else sees either."""
+    shelf = Shelf()
+    inner = StructType(field(4, "y", LongType()))
+    fields = (field(1, "id", LongType()), field(2, "k", StringType()), field(3, "s", inner))
+    rows: list[dict[str, Any]] = [{"id": 0, "k": None, "s": {"y": None}}, {"id": 1, "k": "a", "s": {"y": 1}}]
+    _, (file,) = write(as_table(fields, rows), table_metadata(*fields), shelf=shelf)
+    wanted = StructType(field(4, "y", LongType(), required=True))
+    required = (field(1, "id", LongType()), field(2, "k", StringType(), required=True), field(3, "s", wanted))
+    metadata = table_metadata(schemas=[Schema(*fields, schema_id=0), Schema(*required, schema_id=1)])
+    by_k = equality(shelf, "e.parquet", {2: pa.array([None], pa.string())})
+    kind = pa.struct([with_id("y", pa.int64(), 4)])
+    table = pa.table([pa.array([{"y": None}], kind)], schema=pa.schema([with_id("s", kind, 3)]))
+    by_y = stored(shelf, "n.parquet", table, content=DataFileContent.EQUALITY_DELETES, equality_ids=[4])
+    for deletes in (by_k, by_y):
+        task = FileTask(file, 1, equality=(deletes,))
+        assert ids(shelf, task, metadata) == [1]
+        assert ids(shelf, task, metadata, ex.NotEqualTo("k", "b")) == [1]
+    with pytest.raises(TableCorruptError, match="nulls in the column k"):
+        rows_of(shelf, FileTask(file, 1), metadata)
+
+
 @pytest.mark.parametrize(
     ("columns", "more", "message"),
     [
@@ -613,9 +635,9 @@ def test_a_filter_sees_defaults_renames_and_partitions() -> None:
 def test_a_filter_that_does_not_fit_is_refused() -> None:
     shelf = Shelf()
     task = FileTask(plain_file(shelf), 1)
-    with pytest.raises(TableUsageError, match="filter does not fit"):
+    with pytest.raises(TableUsageError, match="does not fit the table"):
         positions_of(shelf, task, PLAIN, ex.EqualTo("nope", 1))
-    with pytest.raises(TableUsageError, match="filter does not fit"):
+    with pytest.raises(TableUsageError, match="does not fit the table"):
         positions_of(shelf, task, PLAIN, ex.EqualTo("id", "text"))
 
 
@@ -694,6 +716,55 @@ def test_damage_in_a_page_is_named() -> None:
     shelf.files[file.file_path] = bytes(data)
     with pytest.raises(TableCorruptError, match="cannot be read as Parquet"):
         ids(shelf, FileTask(file, 1))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "uncompressed"])
+def test_no_flipped_bit_changes_a_value(codec: str) -> None:
+    """Pages have checksums; of a footer, the manifest knows enough. What still reads well reads the same."""
+    properties = {"write.parquet.compression-codec": codec}
+    fields = (field(1, "n", LongType()), field(2, "s", StringType()))
+    metadata = table_metadata(*fields, properties=properties)
+    table = pa.table({"n": range(20), "s": [f"é{each}" for each in range(20)]})
+    shelf, (file,) = write(table, metadata)
+    whole, damaged = shelf.files[file.file_path], 0
+    for place in range(4, len(whole) - 8):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        shelf.files[file.file_path] = bytes(flipped)
+        try:
+            found = rows_of(shelf, FileTask(file, 1), metadata)
+        except TableCorruptError as error:
+            found, damaged = table.to_pylist(), damaged + (error.fields["path"] == file.file_path)
+        assert found == table.to_pylist(), place
+    assert damaged > len(whole) // 4
+
+
+@pytest.mark.parametrize("count", [0, 9, 11, 2**62])
+def test_the_manifest_and_the_footer_count_the_same_rows(count: int) -> None:
+    shelf = Shelf()
+    file = plain_file(shelf, 10)
+    file[4] = count
+    with pytest.raises(TableCorruptError, match="has 10 rows, 10 by its footer") as caught:
+        ids(shelf, FileTask(file, 1))
+    assert caught.value.fields["path"] == file.file_path
+
+
+def test_a_position_delete_file_that_lost_its_rows_is_damage() -> None:
+    shelf = Shelf()
+    file = plain_file(shelf)
+    emptied = stored(shelf, "d.parquet", delete_table([], []), content=DataFileContent.POSITION_DELETES)
+    emptied[4] = 1
+    with pytest.raises(TableCorruptError, match="has 0 rows, 0 by its footer, 1 by its manifest"):
+        ids(shelf, FileTask(file, 1, positions=(emptied,)))
+
+
+def test_a_column_that_the_manifest_knows_is_not_taken_for_null() -> None:
+    shelf = Shelf()
+    file = stored(shelf, "x.parquet", pa.table([[1]], schema=pa.schema([with_id("id", pa.int64(), 9)])))
+    assert rows_of(shelf, FileTask(file, 1), PLAIN) == [{"id": None, "k": None}]
+    file[7] = {1: 1}
+    with pytest.raises(TableCorruptError, match="no column with the id 1"):
+        rows_of(shelf, FileTask(file, 1), PLAIN)
 
 
 def test_an_error_of_the_store_comes_through_unchanged() -> None:

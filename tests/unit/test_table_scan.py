@@ -11,7 +11,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.transforms import DayTransform, IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 
@@ -61,6 +61,14 @@ def file_of(
 
 POSITIONS, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
 DATA = file_of("s3://b/data", 5)
+VOID = PartitionField(2, 1000, VoidTransform(), "g")
+SPECS = {
+    0: BY_G,
+    1: BY_G,
+    7: PartitionSpec(),
+    8: PartitionSpec(VOID, spec_id=8),
+    9: PartitionSpec(VOID, PartitionField(3, 1001, DayTransform(), "d_day"), spec_id=9),
+}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,6 @@ DATA = file_of("s3://b/data", 5)
         # Deletion vectors: the file they name, if they are not older.
         (file_of("v", 5, content=POSITIONS, about="s3://b/data", vector=True), True),
         (file_of("v", 6, content=POSITIONS, about="s3://b/data", vector=True), True),
-        (file_of("v", 4, content=POSITIONS, about="s3://b/data", vector=True), False),
         (file_of("v", 6, content=POSITIONS, about="s3://b/other", vector=True), False),
         # Position deletes: within their partition, or the one file that they name, if they are not older.
         (file_of("p", 5, content=POSITIONS), True),
@@ -93,10 +100,13 @@ DATA = file_of("s3://b/data", 5)
         (file_of("e", 6, content=EQUALITY, spec_id=1), False),
         (file_of("e", 6, content=EQUALITY, partition=(), spec_id=7), True),
         (file_of("e", 5, content=EQUALITY, partition=(), spec_id=7), False),
+        # A spec that partitions by nothing any more is as good as none.
+        (file_of("e", 6, content=EQUALITY, partition=(None,), spec_id=8), True),
+        (file_of("e", 6, content=EQUALITY, partition=(None, "a"), spec_id=9), False),
     ],
 )
 def test_which_deletes_apply(delete: LiveFile, applies: bool) -> None:
-    task = DeleteIndex([delete]).task(DATA)
+    task = DeleteIndex([delete], SPECS).task(DATA)
     found = [*([task.vector] if task.vector else []), *task.positions, *task.equality]
     assert found == ([delete.file] if applies else [])
     assert task.has_deletes is applies
@@ -104,7 +114,7 @@ def test_which_deletes_apply(delete: LiveFile, applies: bool) -> None:
 
 def test_a_vector_stands_for_all_position_deletes() -> None:
     vector = file_of("v", 7, content=POSITIONS, about="s3://b/data", vector=True)
-    index = DeleteIndex([file_of("p", 6, content=POSITIONS), vector, file_of("e", 9, content=EQUALITY)])
+    index = DeleteIndex([file_of("p", 6, content=POSITIONS), vector, file_of("e", 9, content=EQUALITY)], SPECS)
     task = index.task(DATA)
     assert (task.vector, task.positions, len(task.equality)) == (vector.file, (), 1)
 
@@ -112,12 +122,36 @@ def test_a_vector_stands_for_all_position_deletes() -> None:
 def test_two_vectors_for_one_file_are_damage() -> None:
     vector = file_of("v", 7, content=POSITIONS, about="s3://b/data", vector=True)
     with pytest.raises(TableCorruptError, match="second deletion vector of s3://b/data"):
-        DeleteIndex([vector, vector])
+        DeleteIndex([vector, vector], SPECS)
 
 
 def test_a_vector_that_names_nothing_is_damage() -> None:
     with pytest.raises(TableCorruptError, match="names no data file"):
-        DeleteIndex([file_of("v", 7, content=POSITIONS, vector=True)])
+        DeleteIndex([file_of("v", 7, content=POSITIONS, vector=True)], SPECS)
+
+
+def test_a_vector_that_is_older_than_its_data_is_damage() -> None:
+    """To pass it over would bring rows back."""
+    index = DeleteIndex([file_of("v", 4, content=POSITIONS, about="s3://b/data", vector=True)], SPECS)
+    with pytest.raises(TableCorruptError, match="older than its data file s3://b/data") as caught:
+        index.task(DATA)
+    assert caught.value.fields["path"] == "v"
+
+
+@pytest.mark.parametrize("content", [POSITIONS, EQUALITY])
+def test_deletes_apply_in_the_partition_of_nan(content: DataFileContent) -> None:
+    """NaN does not equal itself, and comes from another manifest as another object."""
+    data, delete = (file_of(name, number, partition=(float("nan"),)) for name, number in (("d", 5), ("x", 6)))
+    delete.file[0] = content
+    assert DeleteIndex([delete], SPECS).task(data).has_deletes
+    assert not DeleteIndex([delete], SPECS).task(file_of("d", 5, partition=(1.0,))).has_deletes
+
+
+def test_bounds_of_paths_that_are_no_text_prove_nothing() -> None:
+    delete = file_of("p", 6, content=POSITIONS)
+    delete.file[10], delete.file[11] = {DELETE_FILE_PATH_ID: b"\xff\xfe"}, {DELETE_FILE_PATH_ID: b"\xff\xfe"}
+    assert target_of(delete.file) is None
+    assert DeleteIndex([delete], SPECS).task(DATA).positions == (delete.file,)
 
 
 def test_the_one_file_that_deletes_are_about() -> None:

@@ -21,6 +21,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 from pyroaring import BitMap64
 
+from headwater.kernel.clock import SystemClock
+from headwater.storage.memory import MemoryStore
+from headwater.storage.port import Create
+from headwater.tables.files import Files
 from headwater.tables.model import TableCorruptError, TableFile, UnsupportedTableError
 from headwater.tables.vectors import Blob, encode_vector, read_puffin, read_vector, write_puffin, write_vectors
 from tests.unit.test_table_parquet import LOCATION, Shelf, field, table_metadata, write
@@ -175,12 +179,35 @@ def test_a_vector_whose_bitmap_is_none_is_refused() -> None:
         read_vector(shelf, entry)
 
 
-@pytest.mark.parametrize(("offset", "size"), [(None, 40), (4, None), (-1, 40), (4, 11)])
+@pytest.mark.parametrize(("offset", "size"), [(None, 40), (4, None), (-1, 40), (4, 11), (4, 2**31), (4, 2**62)])
 def test_an_entry_without_a_place_is_refused(offset: int | None, size: int | None) -> None:
     shelf, (entry,) = written({"a.parquet": BitMap64([1])})
     entry[18], entry[19] = offset, size
     with pytest.raises(TableCorruptError, match="has no place in its manifest entry"):
         read_vector(shelf, entry)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(2**62, 40), (4, 2**31 - 1), (10_000, 40)])
+def test_a_span_outside_of_the_file_is_refused_before_it_is_read(offset: int, size: int) -> None:
+    shelf, (entry,) = written({"a.parquet": BitMap64([1])})
+    shelf.reads.clear()
+    entry[18], entry[19] = offset, size
+    with pytest.raises(
+        TableCorruptError, match=f"^{PUFFIN} is damaged: the vector of a.parquet ends at byte"
+    ) as caught:
+        read_vector(shelf, entry)
+    assert caught.value.fields["path"] == PUFFIN
+    assert not shelf.reads
+
+
+def test_a_file_that_is_shorter_than_its_entry_says_is_named_whole() -> None:
+    store = MemoryStore(SystemClock())
+    shelf, (entry,) = written({"a.parquet": BitMap64([1])})
+    store.put("data/x-deletes.puffin", b"PFA1", Create())
+    entry[1] = "s3://b/t/data/x-deletes.puffin"
+    with pytest.raises(TableCorruptError, match=r"^s3://b/t/data/x-deletes.puffin has no bytes 4 to"):
+        read_vector(Files({"s3://b/t": store}), entry)
+    assert shelf.files
 
 
 def test_puffin_files_hold_any_blobs() -> None:
@@ -217,6 +244,11 @@ BAD_PUFFINS = [
     ("no-blobs", puffin(b"{}")),
     ("list", puffin(b"[]")),
     ("blob", puffin(b'{"blobs":[{"type":"x"}]}')),
+    ("deep", puffin(b'{"blobs":' + b"[" * 100_000)),
+    (
+        "endless",
+        puffin(b'{"blobs":[{"type":"x","fields":[1],"snapshot-id":1,"sequence-number":1,"offset":4,"length":1e400}]}'),
+    ),
     (
         "outside",
         puffin(

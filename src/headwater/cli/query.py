@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from uuid import UUID
 
 import click
 import pyarrow as pa
@@ -15,7 +11,8 @@ import pyarrow.csv
 
 from headwater.app import App
 from headwater.cli.lakes import at_options, split, words_and
-from headwater.cli.output import json_option, print_table
+from headwater.cli.output import json_option, print_table, shown
+from headwater.query.output import csv_schema, for_csv, rows_of, to_json, unique
 
 # What a terminal is shown of an answer; files and pipes get all of it by --json or --csv.
 _SHOWN_ROWS = 1000
@@ -33,50 +30,41 @@ _SHOWN_ROWS = 1000
 def query(
     app: App, words: tuple[str, ...], branch: str, at: str | None, as_csv: bool, limit: int, as_json: bool
 ) -> None:
-    """Answer one SELECT over all tables at one commit; --json prints one object per row and line."""
+    """Answer one SELECT over all tables at one commit; --json prints one object per row and line.
+
+    Of columns with the same name the second is called NAME_2 in JSON. NaN and the infinities are strings there.
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv are two answers: give one of them")
     url, (sql,) = split(app, words, "SQL")
     lake = app.open_lake(url)
     with lake.stream(sql, branch=branch, at=at) as reader:
         if as_json:
-            for row in _rows(reader):
-                click.echo(json.dumps(dict(zip(reader.schema.names, row, strict=True)), default=_plain))
+            names = unique(reader.schema.names)
+            for row in rows_of(reader):
+                click.echo(json.dumps(dict(zip(names, map(to_json, row), strict=True)), allow_nan=False))
         elif as_csv:
-            with pa.csv.CSVWriter(sys.stdout.buffer, reader.schema) as writer:
+            schema = csv_schema(reader.schema)
+            with pa.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
                 for batch in reader:
-                    writer.write_batch(batch)
+                    writer.write_batch(for_csv(batch, schema))
         else:
             _print(reader, limit)
 
 
 def _print(reader: pa.RecordBatchReader, limit: int) -> None:
     if reader.schema.names == ["explain_key", "explain_value"]:
-        for _, plan in _rows(reader):
-            click.echo(str(plan))
+        for _, plan in rows_of(reader):
+            for line in str(plan).splitlines():
+                click.echo(shown(line))
         return
-    shown: list[tuple[str, ...]] = []
+    lines: list[tuple[str, ...]] = []
     more = False
-    for row in _rows(reader):
-        if len(shown) == limit:
+    for row in rows_of(reader):
+        if len(lines) == limit:
             more = True
             break
-        shown.append(tuple("NULL" if value is None else str(value) for value in row))
-    print_table(reader.schema.names, shown)
-    count = "1 row" if len(shown) == 1 else f"{len(shown)} rows"
+        lines.append(tuple("NULL" if value is None else str(value) for value in row))
+    print_table(reader.schema.names, lines)
+    count = "1 row" if len(lines) == 1 else f"{len(lines)} rows"
     click.echo(f"({count}{', and more: raise --limit, or use --json or --csv' if more else ''})", err=True)
-
-
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _plain(value: object) -> object:
-    match value:
-        case datetime() | date() | time():
-            return value.isoformat()
-        case Decimal() | UUID() | timedelta():
-            return str(value)
-        case bytes():
-            return value.hex()
-        case _:
-            raise TypeError(type(value).__name__)

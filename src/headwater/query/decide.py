@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, TimestamptzNanoType
 
 from headwater.query.model import OpenTable
-from headwater.tables.model import FileTask, ScanPlan, UnsupportedTableError
+from headwater.tables.model import FileTask, ScanPlan, TableCorruptError, UnsupportedTableError
 
 NAME_MAPPING = "schema.name-mapping.default"
 MOST_PLACES = 2**31 - 1
@@ -95,6 +95,12 @@ def copies_file(plan: ScanPlan, task: FileTask) -> str | None:
             if isinstance(field.transform, IdentityTransform) and field.source_id not in counted:
                 return f"it may lack the column of {field.name}"
     return None
+
+
+def check_rows(file: DataFile, row_count: int) -> None:
+    """Refuse a file that has more or fewer rows than its manifest says: it is not the one that was committed."""
+    if row_count != file.record_count:
+        raise TableCorruptError(file.file_path, f"has {row_count} rows, and its manifest says {file.record_count}")
 
 
 def may_hold_nan(tasks: Iterable[FileTask], field: NestedField) -> bool:

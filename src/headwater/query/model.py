@@ -58,6 +58,12 @@ class Pending:
     overrides: Mapping[TableKey, TableMetadata] = field(default_factory=dict)
 
 
+MOST_SECONDS = 10**8  # three years: more than any query takes, and less than a timer can hold
+MOST_BYTES = 2**60
+MOST_THREADS = 1024
+MOST_ROWS = 2**31 - 1
+
+
 @dataclass(frozen=True)
 class QueryOptions:
     """What a query may use, and which tables show where their rows are.
@@ -75,10 +81,21 @@ class QueryOptions:
     batch_rows: int = 100_000
 
     def __post_init__(self) -> None:
-        for name in ("memory_limit_bytes", "threads", "timeout_seconds", "batch_rows"):
+        for name, most in (
+            ("memory_limit_bytes", MOST_BYTES),
+            ("threads", MOST_THREADS),
+            ("timeout_seconds", MOST_SECONDS),
+            ("batch_rows", MOST_ROWS),
+        ):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UsageError(f"{name} is {value}, and must be more than 0", option=name)
+            if value is None:
+                continue
+            if not 0 < value <= most:
+                raise UsageError(
+                    f"{name} is {value}, and must be more than 0 and at most {most}", option=name, most=most
+                )
+            if name != "timeout_seconds" and value != int(value):
+                raise UsageError(f"{name} is {value}, and must be a whole number", option=name)
 
 
 class QueryUsageError(UsageError):

@@ -11,59 +11,25 @@ which DuckDB's holds; for that reason nothing is said about NOT.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from decimal import Context, Decimal
-from functools import reduce
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    NotNull,
-    Or,
-    Reference,
-    StartsWith,
-)
-from pyiceberg.expressions.literals import (
-    BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    DoubleLiteral,
-    Literal,
-    LongLiteral,
-    StringLiteral,
-    TimestampLiteral,
-)
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
+from pyiceberg.expressions import And, BooleanExpression, Or
+from pyiceberg.types import NestedField
+
+from headwater.query.conditions import (
+    EVERYTHING,
+    NOTHING,
+    Json,
+    all_of,
+    any_of,
+    compare,
+    has_prefix,
+    is_null,
+    one_of,
 )
 
-EVERYTHING = AlwaysTrue()
-NOTHING = AlwaysFalse()
-
-Json = Mapping[str, Any]
 Columns = Mapping[str, NestedField]
 FieldOf = Callable[[int], NestedField | None]
 
@@ -75,13 +41,9 @@ _FLIPPED = {
     "COMPARE_GREATERTHAN": "COMPARE_LESSTHAN",
     "COMPARE_GREATERTHANOREQUALTO": "COMPARE_LESSTHANOREQUALTO",
 }
-_NAN_ALONE = ("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM", "COMPARE_GREATERTHANOREQUALTO")
-_GREATER = "COMPARE_GREATER"
 _PREFIX_FUNCTIONS = ("prefix", "starts_with", "^@")
-_EXACT = Context(prec=40)
-# Years 1 to 9999: Iceberg's transforms in Python know no others.
-_FIRST_DAY, _LAST_DAY = -719162, 2932896
-_MICROSECONDS_OF_DAY = 86_400_000_000
+MOST_COMPARISONS = 2000
+MOST_LEVELS = 50
 
 
 @dataclass(frozen=True)
@@ -93,17 +55,33 @@ class Needed:
 
 
 def needed(plan: Any, stand_ins: Mapping[str, Columns]) -> dict[str, Needed]:
-    """For each stand-in, by its name, the rows and columns that the plan depends on."""
+    """For each stand-in, by its name, the rows and columns that the plan depends on.
+
+    A condition that would cost more to compare with every file than it can save is dropped.
+    """
     found = {name: Needed() for name in stand_ins}
     for scan, conditions in _scans(plan):
         name = str(scan["function_data"]["table"])
         if name not in stand_ins:
             continue
         columns = stand_ins[name]
-        rows = _all([*_pushed(scan, columns), *(_expression(each, _output(scan, columns)) for each in conditions)])
+        rows = all_of([*_pushed(scan, columns), *(_expression(each, _output(scan, columns)) for each in conditions)])
         used = {scan["names"][each["index"]] for each in scan["column_indexes"] if each["index"] < len(scan["names"])}
         found[name] = Needed(Or(found[name].rows, rows), found[name].columns | used)
-    return found
+    return {name: replace(each, rows=each.rows if _is_small(each.rows) else EVERYTHING) for name, each in found.items()}
+
+
+def _is_small(condition: BooleanExpression) -> bool:
+    """Whether it has few levels, so that whoever follows it is not lost in it, and few comparisons."""
+    waiting, comparisons = [(condition, 1)], 0
+    while waiting:
+        each, level = waiting.pop()
+        if isinstance(each, And | Or):
+            waiting += [(each.left, level + 1), (each.right, level + 1)]
+        comparisons += 1
+        if level > MOST_LEVELS or comparisons > MOST_COMPARISONS:
+            return False
+    return True
 
 
 def _scans(plan: Any) -> Iterator[tuple[Json, list[Json]]]:
@@ -153,17 +131,17 @@ def _filter(said: Json, field: NestedField) -> BooleanExpression:
     """A condition that DuckDB has pushed into the scan of one column."""
     match said["filter_type"]:
         case "CONSTANT_COMPARISON":
-            return _compare(said["comparison_type"], field, said["constant"])
+            return compare(said["comparison_type"], field, said["constant"])
         case "IS_NULL":
-            return _null(field, negated=False)
+            return is_null(field, negated=False)
         case "IS_NOT_NULL":
-            return _null(field, negated=True)
+            return is_null(field, negated=True)
         case "IN_FILTER":
-            return _any(_compare("COMPARE_EQUAL", field, each) for each in said["values"])
+            return one_of(field, said["values"])
         case "CONJUNCTION_AND":
-            return _all(_filter(each, field) for each in said["child_filters"])
+            return all_of(_filter(each, field) for each in said["child_filters"])
         case "CONJUNCTION_OR":
-            return _any(_filter(each, field) for each in said["child_filters"])
+            return any_of(_filter(each, field) for each in said["child_filters"])
         case "OPTIONAL_FILTER" if said.get("child_filter"):
             return _filter(said["child_filter"], field)
         case "EXPRESSION_FILTER":
@@ -175,19 +153,20 @@ def _expression(said: Json, field_of: FieldOf) -> BooleanExpression:
     """A bound expression of DuckDB's, used as a condition."""
     match said["type"]:
         case "CONJUNCTION_AND":
-            return _all(_expression(each, field_of) for each in said["children"])
+            return all_of(_expression(each, field_of) for each in said["children"])
         case "CONJUNCTION_OR":
-            return _any(_expression(each, field_of) for each in said["children"])
+            return any_of(_expression(each, field_of) for each in said["children"])
         case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
             field = _column(said["children"][0], field_of)
-            return EVERYTHING if field is None else _null(field, negated=said["type"] == "OPERATOR_IS_NOT_NULL")
+            return EVERYTHING if field is None else is_null(field, negated=said["type"] == "OPERATOR_IS_NOT_NULL")
         case "COMPARE_IN":
             field, *constants = (_column(said["children"][0], field_of), *map(_constant, said["children"][1:]))
             if field is None or not constants:
                 return EVERYTHING
-            return _any(EVERYTHING if each is None else _compare("COMPARE_EQUAL", field, each) for each in constants)
+            known = [each for each in constants if each is not None]
+            return one_of(field, known) if len(known) == len(constants) else EVERYTHING
         case "BOUND_FUNCTION" if said.get("name") in _PREFIX_FUNCTIONS and len(said["children"]) == 2:
-            return _prefix(_column(said["children"][0], field_of), _constant(said["children"][1]))
+            return has_prefix(_column(said["children"][0], field_of), _constant(said["children"][1]))
         case kind if kind in _FLIPPED:
             return _comparison(kind, said["left"], said["right"], field_of)
     return EVERYTHING
@@ -197,7 +176,7 @@ def _comparison(kind: str, left: Json, right: Json, field_of: FieldOf) -> Boolea
     for column, constant, way in ((left, right, kind), (right, left, _FLIPPED[kind])):
         field, against = _column(column, field_of), _constant(constant)
         if field is not None and against is not None:
-            return _compare(way, field, against)
+            return compare(way, field, against)
     return EVERYTHING
 
 
@@ -207,88 +186,3 @@ def _column(said: Json, field_of: FieldOf) -> NestedField | None:
 
 def _constant(said: Json) -> Json | None:
     return said["value"] if said["type"] == "VALUE_CONSTANT" else None
-
-
-def _compare(kind: str, field: NestedField, constant: Json) -> BooleanExpression:
-    if constant.get("is_null"):
-        # To compare with NULL is true of no row, except that NULL is not distinct from NULL.
-        return _null(field, negated=False) if kind == "COMPARE_NOT_DISTINCT_FROM" else NOTHING
-    is_float = isinstance(field.field_type, FloatType | DoubleType)
-    if is_float and isinstance(constant["value"], float) and math.isnan(constant["value"]):
-        # To DuckDB NaN equals itself and is greater than all else.
-        return IsNaN(term=Reference(field.name)) if kind in _NAN_ALONE else EVERYTHING
-    literal = _literal(field, constant)
-    if literal is None:
-        return EVERYTHING
-    found = _plain(kind, field.name, literal)
-    # For the same reason NaN is among the greater ones, of which Iceberg's bounds do not speak.
-    return Or(found, IsNaN(term=Reference(field.name))) if is_float and kind.startswith(_GREATER) else found
-
-
-def _plain(kind: str, column: str, literal: Literal[Any]) -> BooleanExpression:
-    match kind:
-        case "COMPARE_EQUAL" | "COMPARE_NOT_DISTINCT_FROM":
-            return EqualTo(term=Reference(column), value=literal)
-        case "COMPARE_LESSTHAN":
-            return LessThan(term=Reference(column), value=literal)
-        case "COMPARE_LESSTHANOREQUALTO":
-            return LessThanOrEqual(term=Reference(column), value=literal)
-        case "COMPARE_GREATERTHAN":
-            return GreaterThan(term=Reference(column), value=literal)
-        case "COMPARE_GREATERTHANOREQUALTO":
-            return GreaterThanOrEqual(term=Reference(column), value=literal)
-    return EVERYTHING
-
-
-def _null(field: NestedField, *, negated: bool) -> BooleanExpression:
-    if not isinstance(field.field_type, PrimitiveType):
-        return EVERYTHING
-    return NotNull(term=Reference(field.name)) if negated else IsNull(term=Reference(field.name))
-
-
-def _prefix(field: NestedField | None, constant: Json | None) -> BooleanExpression:
-    if field is None or constant is None or not isinstance(field.field_type, StringType) or constant.get("is_null"):
-        return EVERYTHING
-    literal = _literal(field, constant)
-    if literal is None or not literal.value:
-        return EVERYTHING
-    return StartsWith(term=Reference(field.name), value=literal)
-
-
-def _literal(field: NestedField, constant: Json) -> Literal[Any] | None:
-    """The constant as a value of the column's own type; None where the two are not of one type."""
-    kind, given = field.field_type, constant["type"]
-    value: Any = constant.get("value")
-    match kind, given["id"]:
-        case (BooleanType(), "BOOLEAN"):
-            return BooleanLiteral(bool(value))
-        case (IntegerType(), "INTEGER") | (LongType(), "BIGINT"):
-            return LongLiteral(int(value))
-        case (FloatType(), "FLOAT") | (DoubleType(), "DOUBLE"):
-            return DoubleLiteral(float(value))
-        case (StringType(), "VARCHAR") if isinstance(value, str):
-            return StringLiteral(value)
-        case (DateType(), "DATE") if _FIRST_DAY <= value <= _LAST_DAY:
-            return DateLiteral(value)
-        case (TimestampType(), "TIMESTAMP") | (TimestamptzType(), "TIMESTAMP WITH TIME ZONE"):
-            if _FIRST_DAY <= value // _MICROSECONDS_OF_DAY <= _LAST_DAY:
-                return TimestampLiteral(value)
-        case (DecimalType(), "DECIMAL"):
-            said = given["type_info"]
-            if (said["width"], said["scale"]) == (kind.precision, kind.scale):
-                return DecimalLiteral(_scaled(value, kind.scale))
-    return None
-
-
-def _scaled(value: Any, scale: int) -> Decimal:
-    """A number of up to 38 digits; of the widest ones DuckDB gives both halves. No context may round it."""
-    unscaled = (value["upper"] << 64) + value["lower"] if isinstance(value, dict) else value
-    return Decimal(unscaled).scaleb(-scale, _EXACT)
-
-
-def _all(conditions: Iterable[BooleanExpression]) -> BooleanExpression:
-    return reduce(And, conditions, cast(BooleanExpression, EVERYTHING))
-
-
-def _any(conditions: Iterable[BooleanExpression]) -> BooleanExpression:
-    return reduce(Or, conditions, cast(BooleanExpression, NOTHING))

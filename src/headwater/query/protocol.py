@@ -9,6 +9,8 @@ Invariants:
     2  Locked, DuckDB can open the files of the plan and nothing else, and no setting can be changed any more.
     3  A file is left out only when no row of it can matter to the plan that DuckDB made without statistics. That
        plan is made in the transaction that the query runs in, so `now()` is one moment.
+    4  Whatever ends the wait for DuckDB (a signal, the time limit, the end of the stream's context) ends DuckDB's
+       work before the caller goes on, and is what the caller sees. Nothing of a query outlives it.
 
 Commit point: none. A query writes nothing into the lake. Whoever calls holds the pin that keeps its files.
 
@@ -30,28 +32,29 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Timer
 
 import duckdb
 import pyarrow as pa
 
 from headwater.catalog.model import TableKey
 from headwater.catalog.names import DEFAULT_NAMESPACE
-from headwater.kernel.errors import HeadwaterError
 from headwater.query.arrow import convert, with_uuids
+from headwater.query.conditions import EVERYTHING
+from headwater.query.damage import look_for_damage, with_table
+from headwater.query.deadline import Deadline
 from headwater.query.decide import copies_table, schema_at
-from headwater.query.engine import connect, lock, plan_of
-from headwater.query.failures import about, may_be_a_file, translate
+from headwater.query.engine import Engine, lock, plan_of
+from headwater.query.failures import about, as_duckdb, is_interrupt, may_be_a_file, nested_too_deeply, translate
 from headwater.query.filesystem import LakeFileSystem
-from headwater.query.model import OpenTable, Pending, QueryOptions, QueryTimeoutError, QueryUsageError, TableSource
-from headwater.query.predicates import EVERYTHING, Needed, needed
+from headwater.query.model import OpenTable, Pending, QueryOptions, QueryUsageError, TableSource
+from headwater.query.predicates import Needed, needed
+from headwater.query.references import DATABASE, schema_of
 from headwater.query.relations import Relations, Wanted
 from headwater.query.resolve import Resolved, resolve
 from headwater.query.statement import read_statement
 from headwater.query.types import check_names, column, name, value
 from headwater.tables.files import Files
 from headwater.tables.model import ScanPlan
-from headwater.tables.read import read_task
 from headwater.tables.scan import plan_scan
 
 _NO_OPTIONS = QueryOptions()
@@ -120,30 +123,29 @@ class _Query:
         self._filesystem = LakeFileSystem(files)
         self._wanted: list[Wanted] = []
         self._sql = ""
-        self._connection = connect(self._options, self._folder, self._filesystem)
-        self._expired = Event()
-        self._timer = Timer(options.timeout_seconds, self._expire) if options.timeout_seconds else None
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
+        self._is_as_written = True
+        self._reader: pa.RecordBatchReader | None = None
+        self._engine = Engine(options, folder, self._filesystem)
+        self._deadline = Deadline(options.timeout_seconds, self._engine.interrupt)
+        self._is_closed = False
 
     def prepare(self, sql: str, source: TableSource) -> None:
         """Everything up to the moment when the query may run."""
-        statement = read_statement(self._connection, sql)
-        resolved = resolve(self._connection, statement, source, self._pending)
+        statement = read_statement(self._engine.fetch, sql)
+        resolved = resolve(self._engine.fetch, statement, source, self._pending)
         self._sql = statement.explained + resolved.question
-        self._check_time()
+        self._is_as_written = resolved.question == statement.question
+        self._deadline.check()
         relations = self._begin(resolved)
         need: dict[TableKey, Needed] = {}
         if statement.may_filter or resolved.views or any(map(_copies, resolved.tables.values())):
             planned = self._needed(relations, resolved)
             if planned is None:
-                self._connection.close()
-                self._connection = connect(self._options, self._folder, self._filesystem)
+                self._engine.reopen()
                 relations = self._begin(resolved)
             need = planned or {}
         for key, table in resolved.tables.items():
-            self._check_time()
+            self._deadline.check()
             with about(str(key)):
                 rows = need[key].rows if key in need else EVERYTHING
                 plan = plan_scan(self._files, table.metadata, snapshot_id=table.snapshot_id, row_filter=rows)
@@ -151,15 +153,15 @@ class _Query:
                 self._wanted.append(wanted)
                 self._show(key, relations.query(wanted))
         self._show_views(resolved)
-        lock(self._connection, relations.paths)
+        lock(self._engine, relations.paths)
 
     def table(self) -> pa.Table:
         """The whole answer."""
         with self.failing():
-            self._check_time()
-            result = self._connection.execute(self._sql)
-            uuids = self._uuids()
-            found = result.to_arrow_table(self._options.batch_rows)
+            self._deadline.check()
+            uuids, found = self._engine.call(
+                lambda duck: (_uuids(duck.execute(self._sql)), duck.to_arrow_table(self._options.batch_rows))
+            )
             if not any(uuids):
                 return found
             schema = with_uuids(found.schema, uuids)
@@ -168,75 +170,67 @@ class _Query:
     def reader(self) -> pa.RecordBatchReader:
         """The answer, to be read once."""
         with self.failing():
-            self._check_time()
-            result = self._connection.execute(self._sql)
-            uuids = self._uuids()
-            reader = result.to_arrow_reader(self._options.batch_rows)
-        schema = with_uuids(reader.schema, uuids)
+            self._deadline.check()
+            uuids, self._reader = self._engine.call(
+                lambda duck: (_uuids(duck.execute(self._sql)), duck.to_arrow_reader(self._options.batch_rows))
+            )
+            schema = with_uuids(self._reader.schema, uuids)
+        return pa.RecordBatchReader.from_batches(schema, _Batches(self, schema))
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            with self.failing():
-                for batch in reader:
-                    yield convert(batch, schema)
-
-        return pa.RecordBatchReader.from_batches(schema, batches())
+    def next_batch(self) -> pa.RecordBatch | None:
+        """The next piece of the answer, None at its end; an error when the query has ended before it."""
+        if self._is_closed:
+            raise QueryUsageError(
+                "the query has ended, and with it its stream", hint="read the stream within its context"
+            )
+        with self.failing():
+            self._deadline.check()
+            return self._engine.call(lambda _: None if self._reader is None else next(self._reader, None))
 
     def close(self) -> None:
-        """End DuckDB, and with it the query."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._connection.close()
+        """End DuckDB, and with it the query and its stream."""
+        self._is_closed = True
+        try:
+            self._deadline.close()
+        finally:
+            self._reader = None
+            self._engine.close()
 
     @contextmanager
-    def failing(self) -> Iterator[None]:
-        """Whatever goes wrong within is an error of ours."""
+    def failing(self, *, is_as_written: bool = True) -> Iterator[None]:
+        """Whatever goes wrong within is an error of ours. Where in the SQL, it tells of SQL as it was written."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, RuntimeError, OSError) as error:
-            raise self._told(error) from error
+            raise self._told(error, is_as_written=is_as_written and self._is_as_written) from error
 
-    def _told(self, error: Exception) -> Exception:
-        if self._expired.is_set():
-            return QueryTimeoutError(self._options.timeout_seconds or 0)
+    def _told(self, error: Exception, *, is_as_written: bool) -> BaseException:
+        if (late := self._deadline.error) is not None:
+            return late
+        if is_interrupt(error):
+            return KeyboardInterrupt()
+        if isinstance(error, RecursionError):
+            return nested_too_deeply()
         if self._filesystem.failure is not None:
-            return self._with_table(self._filesystem.failure)
-        said = error if isinstance(error, duckdb.Error) else _as_duckdb(error)
+            return with_table(self._filesystem.failure, self._wanted)
+        said = error if isinstance(error, duckdb.Error) else as_duckdb(error)
         if said is None:
             return error
         if may_be_a_file(said):
-            try:
-                self._look_for_damage()
-            except HeadwaterError as damage:
+            damage = look_for_damage(self._files, self._wanted, self._deadline.check)
+            if damage is not None:
                 return damage
-        return translate(said)
-
-    def _with_table(self, error: HeadwaterError) -> HeadwaterError:
-        """An error about a file, with the table that the file is of."""
-        path = str(error.fields.get("path"))
-        for wanted in self._wanted:
-            if any(task.file.file_path.endswith(path) for task in wanted.plan.tasks):
-                try:
-                    with about(wanted.label):
-                        raise error
-                except HeadwaterError as named:
-                    return named
-        return error
-
-    def _look_for_damage(self) -> None:
-        """Read every file of the query by other means, to name the one that is broken."""
-        for wanted in self._wanted:
-            with about(wanted.label):
-                for task in wanted.plan.tasks:
-                    for _ in read_task(self._files, task, plan=wanted.plan):
-                        pass
+        return translate(said, is_as_written=is_as_written)
 
     def _begin(self, resolved: Resolved) -> Relations:
-        execute = self._connection.execute
+        execute = self._engine.execute
         execute("BEGIN")
-        for schema in sorted({DEFAULT_NAMESPACE, *(_schema(key) for key in (*resolved.tables, *resolved.views))}):
-            execute(f"CREATE SCHEMA IF NOT EXISTS {name(schema)}")
+        for schema in sorted(
+            {DEFAULT_NAMESPACE, *(schema_of(key.namespace) for key in (*resolved.tables, *resolved.views))}
+        ):
+            execute(f"CREATE SCHEMA IF NOT EXISTS {name(DATABASE)}.{name(schema)}")
         execute(f"SET search_path = {value(name(DEFAULT_NAMESPACE))}")
-        return Relations(self._connection, self._files, self._filesystem)
+        return Relations(self._engine, self._files, self._filesystem, self._deadline.check)
 
     def _needed(self, relations: Relations, resolved: Resolved) -> dict[TableKey, Needed] | None:
         """What of each table can matter; None when DuckDB cannot say, and must then be asked no more."""
@@ -249,8 +243,13 @@ class _Query:
             stand_ins[made] = {column(each.field_id): each for each in wanted.plan.schema.fields}
             keys[made] = key
         self._show_views(resolved)
-        plan = plan_of(self._connection, resolved.question)
-        return None if plan is None else {keys[made]: each for made, each in needed(plan, stand_ins).items()}
+        plan = plan_of(self._engine, resolved.question)
+        if plan is None:
+            return None
+        try:
+            return {keys[made]: each for made, each in needed(plan, stand_ins).items()}
+        except RecursionError:
+            return None
 
     def _wish(self, key: TableKey, plan: ScanPlan, need: Needed | None = None) -> Wanted:
         check_names(plan.schema, str(key))
@@ -265,47 +264,36 @@ class _Query:
 
     def _show(self, key: TableKey, sql: str, columns: tuple[str, ...] = ()) -> None:
         named = f" ({', '.join(map(name, columns))})" if columns else ""
-        view = f"{name(_schema(key))}.{name(key.name)}"
-        self._connection.execute(f"CREATE OR REPLACE VIEW {view}{named} AS {sql}")
+        view = f"{name(DATABASE)}.{name(schema_of(key.namespace))}.{name(key.name)}"
+        self._engine.execute(f"CREATE OR REPLACE VIEW {view}{named} AS {sql}")
 
     def _show_views(self, resolved: Resolved) -> None:
         for key, view in resolved.views.items():
-            with about(str(key)), self.failing():
+            with about(str(key)), self.failing(is_as_written=False):
                 self._show(key, view.sql, view.columns)
 
-    def _uuids(self) -> list[bool]:
-        return [str(each[1]) == "UUID" for each in self._connection.description or ()]
 
-    def _expire(self) -> None:
-        self._expired.set()
-        self._connection.interrupt()
+class _Batches:
+    """The batches of an answer. Not a generator: that would say, after an error, that it had come to its end."""
 
-    def _check_time(self) -> None:
-        if self._expired.is_set():
-            raise QueryTimeoutError(self._options.timeout_seconds or 0)
+    def __init__(self, query: _Query, schema: pa.Schema) -> None:
+        self._query = query
+        self._schema = schema
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = self._query.next_batch()
+        if batch is None:
+            raise StopIteration
+        return convert(batch, self._schema)
 
 
-def _schema(key: TableKey) -> str:
-    return ".".join(key.namespace)
+def _uuids(duck: duckdb.DuckDBPyConnection) -> list[bool]:
+    return [str(each[1]) == "UUID" for each in duck.description or ()]
 
 
 def _copies(table: OpenTable) -> bool:
     """Whether every file of the table will be copied: then only what is needed should be."""
     return copies_table(table.metadata, schema_at(table)) is not None
-
-
-def _as_duckdb(error: Exception) -> duckdb.Error | None:
-    """What DuckDB said through Arrow, which knows no kinds of errors but DuckDB's words for them."""
-    text = str(error)
-    said = text.replace(" ", "").lower()
-    for kind in (
-        duckdb.OutOfMemoryException,
-        duckdb.ConversionException,
-        duckdb.OutOfRangeException,
-        duckdb.InvalidInputException,
-        duckdb.IOException,
-        duckdb.BinderException,
-    ):
-        if said.startswith(kind.__name__.removesuffix("Exception").lower()):
-            return kind(text)
-    return duckdb.Error(text) if isinstance(error, pa.ArrowException | RuntimeError) else None

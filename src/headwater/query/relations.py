@@ -8,24 +8,27 @@ an anti join over positions, and the position is the row's own in its file, what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from pyiceberg.types import NestedField
 from pyroaring import BitMap64
 
 from headwater.query.arrow import for_duckdb
-from headwater.query.decide import Layout, lay_out, may_hold_nan
-from headwater.query.filesystem import LakeFileSystem
+from headwater.query.conditions import EVERYTHING
+from headwater.query.decide import Layout, check_rows, lay_out, may_hold_nan
+from headwater.query.engine import Engine
+from headwater.query.filesystem import ROOT, LakeFileSystem
 from headwater.query.fragments import casted, declared, extra_column, mapped, nulls, own_column, renamed
 from headwater.query.masks import check_within, file_rows
-from headwater.query.predicates import EVERYTHING, Needed
-from headwater.query.types import column, value
+from headwater.query.predicates import Needed
+from headwater.query.references import DATABASE
+from headwater.query.references import INTERNAL as INTERNAL_SCHEMA
+from headwater.query.types import column, name, value
 from headwater.tables.files import Files, normalise
 from headwater.tables.model import (
     FILE_COLUMN,
@@ -38,10 +41,13 @@ from headwater.tables.model import (
 )
 from headwater.tables.read import EXTRA_COLUMNS, read_task
 
-INTERNAL = '"headwater internal"'
+INTERNAL = f"{name(DATABASE)}.{name(INTERNAL_SCHEMA)}"
 _LOCAL = "file://"
 _PATTERN = frozenset("*?[]{}\\")
 _ROWS_FROM_FILES = "hive_partitioning=false, filename=false"
+_ROW_COUNTS = "SELECT file_name, num_rows FROM parquet_file_metadata(?)"
+_WITHOUT_IDS = "SELECT file_name FROM parquet_schema(?) GROUP BY file_name HAVING count(field_id) = 0"
+FOOTERS_AT_A_TIME = 16
 
 
 @dataclass(frozen=True)
@@ -78,13 +84,16 @@ class Wanted:
 class Relations:
     """Makes the views of one query in one DuckDB."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, files: Files, filesystem: LakeFileSystem) -> None:
-        self._connection = connection
+    def __init__(
+        self, engine: Engine, files: Files, filesystem: LakeFileSystem, check_time: Callable[[], None]
+    ) -> None:
+        self._engine = engine
         self._files = files
         self._filesystem = filesystem
+        self._check_time = check_time
         self._numbers = count()
         self._paths: dict[str, str] = {}
-        connection.execute(f"CREATE SCHEMA {INTERNAL}")
+        engine.execute(f"CREATE SCHEMA {INTERNAL}")
 
     @property
     def paths(self) -> list[str]:
@@ -95,7 +104,7 @@ class Relations:
         """An empty table with these columns: its name, and the query that shows it under the table's own names."""
         fields = tuple(fields)
         made = f"stand_in_{next(self._numbers)}"
-        self._connection.execute(f"CREATE TABLE {INTERNAL}.{made} ({declared(fields)})")
+        self._engine.execute(f"CREATE TABLE {INTERNAL}.{made} ({declared(fields)})")
         return made, f"SELECT {renamed(fields)} FROM {INTERNAL}.{made}"
 
     def query(self, wanted: Wanted) -> str:
@@ -103,7 +112,7 @@ class Relations:
         deletes = {normalise(location): positions for location, positions in wanted.deletes.items() if positions}
         also_deleted = [task.file.file_path for task in wanted.plan.tasks if normalise(task.file.file_path) in deletes]
         layout = lay_out(wanted.plan, also_deleted)
-        if without := self._without_ids((*layout.plain, *layout.masked)):
+        if without := self._check_footers((*layout.plain, *layout.masked)):
             layout = lay_out(wanted.plan, also_deleted, without)
         parts = list(self._parts(wanted, layout, deletes))
         parts += [f"SELECT {nulls(wanted.fields)} WHERE false"] if not parts else []
@@ -150,19 +159,24 @@ class Relations:
             raise TableCorruptError(location, "is missing, though the table's metadata needs it")
         return path
 
-    def _without_ids(self, tasks: Sequence[FileTask]) -> frozenset[str]:
-        """Files none of whose columns has a field id: natively every one of them would read as NULL."""
-        if not tasks:
-            return frozenset()
-        by_path = {self._path(task): task.file.file_path for task in tasks}
-        found = self._connection.execute(
-            "SELECT file_name FROM parquet_schema(?) GROUP BY file_name HAVING count(field_id) = 0", [list(by_path)]
-        ).fetchall()
-        return frozenset(by_path[path] for (path,) in found)
+    def _check_footers(self, tasks: Sequence[FileTask]) -> frozenset[str]:
+        """Files none of whose columns has a field id: natively every one of them would read as NULL.
+
+        A file that has not as many rows as its manifest says is refused.
+        """
+        by_path = {self._path(task): task for task in tasks}
+        local = [path for path in by_path if not path.startswith(ROOT)]
+        remote = [path for path in by_path if path.startswith(ROOT)]
+        parts = [remote[start : start + FOOTERS_AT_A_TIME] for start in range(0, len(remote), FOOTERS_AT_A_TIME)]
+        parts = [part for part in (local, *parts) if part]
+        for path, row_count in self._engine.fetch_in_parts(_ROW_COUNTS, parts):
+            check_rows(by_path[path].file, row_count)
+        without = self._engine.fetch_in_parts(_WITHOUT_IDS, parts)
+        return frozenset(by_path[path].file.file_path for (path,) in without)
 
     def _about_files(self, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> str:
         made = f"{INTERNAL}.files_{next(self._numbers)}"
-        self._connection.execute(
+        self._engine.execute(
             f"CREATE TABLE {made} (file INTEGER, location VARCHAR, first_row_id BIGINT, sequence BIGINT, bits BIT)"
         )
         for rows in file_rows(self._files, tasks, deletes):
@@ -172,19 +186,21 @@ class Relations:
     def _copied(self, wanted: Wanted, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64]) -> str:
         """Copy what the query can depend on; other columns stay NULL, and other rows away."""
         made = f"{INTERNAL}.copied_{next(self._numbers)}"
-        self._connection.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
+        self._engine.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
         fields = [each for each in wanted.fields if wanted.is_needed(each)]
         names = [column(each.field_id) for each in fields]
         for task in tasks:
+            self._check_time()
             for batch in _live(self._files, task, wanted, deletes.get(normalise(task.file.file_path))):
                 rows = for_duckdb(pa.Table.from_batches([batch.select([each.name for each in fields])]))
                 statement = f"INSERT INTO {made} ({', '.join(names)}) SELECT {casted(fields)}"
                 self._insert(statement, rows.rename_columns(names))
+                self._check_time()
         return f"SELECT * FROM {made}"
 
     def _pending(self, wanted: Wanted, rows: pa.Table) -> str:
         made = f"{INTERNAL}.pending_{next(self._numbers)}"
-        self._connection.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
+        self._engine.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
         arrays: list[pa.ChunkedArray | pa.Array] = []
         for each in wanted.fields:
             if each.name == POSITION_COLUMN and wanted.positions:
@@ -198,12 +214,7 @@ class Relations:
         return f"SELECT * FROM {made}"
 
     def _insert(self, statement: str, rows: pa.Table) -> None:
-        given = f"given_{next(self._numbers)}"
-        self._connection.register(given, rows)
-        try:
-            self._connection.execute(f"{statement} FROM {given}")
-        finally:
-            self._connection.unregister(given)
+        self._engine.insert(statement, rows)
 
 
 def _live(files: Files, task: FileTask, wanted: Wanted, deletes: BitMap64 | None) -> Iterator[pa.RecordBatch]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-import duckdb
-
 from headwater.catalog.model import TableKey
 from headwater.catalog.names import DEFAULT_NAMESPACE
 from headwater.kernel.errors import UsageError
 from headwater.query.failures import about
 from headwater.query.model import OpenTable, OpenView, Pending, QueryUsageError, TableSource
-from headwater.query.statement import Reference, Statement, qualify_nested, read_statement
+from headwater.query.references import Reference, folded, is_found_as_written, respelled, schema_of
+from headwater.query.statement import Fetch, Statement, read_view
 from headwater.query.views import view_sql
 
 _SUGGESTIONS = 3
@@ -35,41 +34,39 @@ class Resolved:
     question: str = ""
 
 
-def resolve(parser: duckdb.DuckDBPyConnection, statement: Statement, source: TableSource, pending: Pending) -> Resolved:
-    """Open every table that the statement needs."""
-    resolver = _Resolver(parser, source, pending)
-    resolver.resolved.question = resolver.follow(statement, ())
+def resolve(fetch: Fetch, statement: Statement, source: TableSource, pending: Pending) -> Resolved:
+    """Open every table that the statement needs. `fetch` asks a DuckDB, which needs no tables."""
+    resolver = _Resolver(fetch, source, pending)
+    resolver.resolved.question = resolver.follow(statement, (), (DEFAULT_NAMESPACE,))
     return resolver.resolved
 
 
 class _Resolver:
-    def __init__(self, parser: duckdb.DuckDBPyConnection, source: TableSource, pending: Pending) -> None:
-        self._parser = parser
+    def __init__(self, fetch: Fetch, source: TableSource, pending: Pending) -> None:
+        self._fetch = fetch
         self._source = source
         self._pending = pending
         self._known: list[TableKey] | None = None
-        self._spelled: dict[str, TableKey] = {}
+        self._spelled: dict[bytes, TableKey] = {}
         self.resolved = Resolved()
 
-    def follow(self, statement: Statement, within: tuple[TableKey, ...]) -> str:
-        """Open what the statement names; returns it with names as DuckDB takes them."""
-        nested = []
+    def follow(self, statement: Statement, within: tuple[TableKey, ...], default: tuple[str, ...]) -> str:
+        """Open what the statement names, beginning in the namespace `default`; returns it with names for DuckDB."""
+        schemas = {}
         for reference in sorted(statement.references, key=str):
-            key = self._key(reference)
+            key = self._key(reference, default)
             found = self._open(key)
             if found is None and (other := self._otherwise_spelled(key)) is not None:
                 key, found = other, self._open(other)
             if found is None:
-                if len(reference.parts) == 1 and reference.parts[0].lower() in statement.ctes:
-                    continue
                 raise self._unknown(key)
-            if len(reference.parts) > 2:
-                nested.append(reference.parts)
+            if not is_found_as_written(reference, key.namespace, within_view=bool(within)):
+                schemas[reference] = schema_of(key.namespace)
             self._keep(key, found, within)
-        return qualify_nested(statement.question, nested)
+        return respelled(statement.question, statement.names, schemas)
 
     def _keep(self, key: TableKey, found: OpenTable | OpenView, within: tuple[TableKey, ...]) -> None:
-        other = self._spelled.setdefault(str(key).lower(), key)
+        other = self._spelled.setdefault(folded(str(key)), key)
         if other != key:
             raise QueryUsageError(f"{key} and {other} differ in capitals alone, and SQL cannot tell them apart")
         if isinstance(found, OpenTable):
@@ -79,8 +76,8 @@ class _Resolver:
             raise QueryUsageError(f"view {key} uses itself", view=str(key))
         if key not in self.resolved.views:
             with about(str(key)):
-                inner = read_statement(self._parser, view_sql(found, str(key)))
-            sql = self.follow(inner, (*within, key))
+                inner = read_view(self._fetch, view_sql(found, str(key)))
+            sql = self.follow(inner, (*within, key), found.default_namespace)
             self.resolved.views[key] = NamedView(sql, found.columns)
 
     def _open(self, key: TableKey) -> OpenTable | OpenView | None:
@@ -88,9 +85,9 @@ class _Resolver:
             return OpenTable(self._pending.overrides[key])
         return self._source.open(key)
 
-    def _key(self, reference: Reference) -> TableKey:
+    def _key(self, reference: Reference, default: tuple[str, ...]) -> TableKey:
         *namespace, table = reference.parts
-        elements = tuple(part for each in namespace for part in each.split(".")) or (DEFAULT_NAMESPACE,)
+        elements = tuple(part for each in namespace for part in each.split(".")) or default
         try:
             return TableKey(elements, table)
         except UsageError:
@@ -102,7 +99,7 @@ class _Resolver:
         return self._known
 
     def _otherwise_spelled(self, key: TableKey) -> TableKey | None:
-        found = [each for each in self._names() if str(each).lower() == str(key).lower()]
+        found = [each for each in self._names() if folded(str(each)) == folded(str(key))]
         return found[0] if len(found) == 1 else None
 
     def _unknown(self, key: TableKey) -> QueryUsageError:

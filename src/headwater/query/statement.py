@@ -1,4 +1,4 @@
-"""What a piece of SQL is, read without binding or running any of it: one question, and the tables that it names.
+"""What a piece of SQL is, read without binding or running any of it: one question, and what it names.
 
 DuckDB's own parser says what the statement is. Reading files is refused here by name, and once more by DuckDB itself
 when the query runs (protocol.py): binding a `read_csv` would already open the file.
@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
-from headwater.query.failures import usage_error
+from headwater.query.failures import nested_too_deeply, usage_error
 from headwater.query.model import QueryRefusedError, QueryUsageError
+from headwater.query.references import Names, Reference, folded, names_in
+from headwater.query.tokens import tokens_of
+
+Fetch = Callable[[str, list[Any]], list[tuple[Any, ...]]]
 
 # With which words a question begins. PRAGMA is missing on purpose: DuckDB's parser takes some of them for SELECTs.
-_QUESTIONS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE"})
 _RESHAPING = frozenset({"PIVOT", "UNPIVOT", "PIVOT_WIDER", "PIVOT_LONGER"})
+_ABOUT_TABLES = frozenset({"DESCRIBE", "DESC", "SUMMARIZE"})
+_QUESTIONS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"}) | _ABOUT_TABLES | _RESHAPING
 # Table functions that make rows from their arguments alone.
 _HARMLESS = frozenset({"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"})
-_OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
+# Functions that show what DuckDB is set to, write into its log, or bind SQL that nobody has checked.
+_REFUSED = frozenset({"current_setting", "getvariable", "json_serialize_plan", "write_log"})
+# DuckDB's own tables that a query may read; any other name in these schemas is one of the lake, or nothing.
+_OWN_TABLES = {
+    b"information_schema": frozenset({b"character_sets", b"columns", b"schemata", b"tables"}),
+    b"pg_catalog": frozenset({b"pg_attribute", b"pg_class", b"pg_namespace", b"pg_tables", b"pg_type"}),
+}
 _WORD = re.compile(r"[A-Za-z_]+")
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A table as the SQL names it: one to three parts."""
-
-    parts: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return ".".join(self.parts)
 
 
 @dataclass(frozen=True)
@@ -42,52 +43,55 @@ class Statement:
 
     question: str
     explained: str
-    references: frozenset[Reference]
-    ctes: frozenset[str]
+    names: Names
     may_filter: bool
 
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """The tables of the lake that it names."""
+        return tuple(each for each in self.names.tables if not _is_duckdbs(each))
 
-def read_statement(parser: duckdb.DuckDBPyConnection, sql: str) -> Statement:
-    """The one question that `sql` is; anything else is refused. `parser` needs no tables."""
+
+def read_statement(fetch: Fetch, sql: str) -> Statement:
+    """The one question that `sql` is; anything else is refused. `fetch` asks a DuckDB, which needs no tables."""
     explained, question = _split_explain(_only(sql))
     first = _first_word(question)
-    if first not in _QUESTIONS | _RESHAPING and not question.lstrip().startswith("("):
+    if first not in _QUESTIONS and not question.lstrip().startswith("("):
         raise QueryRefusedError(
             f"a query only asks, and {first or 'this'} does more", hint="begin with SELECT, WITH, FROM or VALUES"
         )
-    tree = _tree(parser, question)
-    functions = {str(node["function"]["function_name"]).lower() for node in _nodes(tree, "TABLE_FUNCTION")}
-    if refused := sorted(functions - _HARMLESS):
+    tree = _tree(fetch, question)
+    _check_functions(tree)
+    return Statement(question, explained, names_in(tree), may_filter=_may_filter(tree))
+
+
+def read_view(fetch: Fetch, sql: str) -> Statement:
+    """The one question that a view asks. How it would be answered, or what a table is like, are no rows of a view."""
+    found = read_statement(fetch, sql)
+    if found.explained or _first_word(found.question) in _ABOUT_TABLES:
+        raise QueryUsageError(
+            f"a view is a query, and this one begins with {_first_word(sql)}", hint="begin with SELECT, WITH or FROM"
+        )
+    return found
+
+
+def _check_functions(tree: Any) -> None:
+    called = {str(node["function"]["function_name"]).lower() for node in _nodes(tree, "TABLE_FUNCTION")}
+    if refused := sorted(called - _HARMLESS):
         raise QueryRefusedError(
             f"a query reads tables of the lake alone, and not by {refused[0]}()",
             hint="load the data into a table first",
             function=refused[0],
         )
-    references = {_reference(node) for node in _nodes(tree, "BASE_TABLE")}
-    return Statement(
-        question,
-        explained,
-        frozenset(each for each in references if each.parts[0].lower() not in _OWN_SCHEMAS),
-        frozenset(_cte_names(tree)),
-        may_filter=_may_filter(tree),
-    )
+    if refused := sorted({str(node.get("function_name")).lower() for node in _walk(tree)} & _REFUSED):
+        raise QueryRefusedError(f"a query may not call {refused[0]}()", function=refused[0])
+    if any(node["table_name"] for node in _nodes(tree, "SHOW_REF")):
+        raise QueryUsageError("the query does not say which table it asks about", hint="DESCRIBE a table by its name")
 
 
-def qualify_nested(sql: str, nested: Sequence[tuple[str, ...]]) -> str:
-    """`sql` with `a.b.t` written as `"a.b".t` for each of these names: DuckDB would take `a` for a database."""
-    tokens = _tokens(sql)
-    out, at, index = [], 0, 0
-    while index < len(tokens):
-        match = next((name for name in nested if _matches(tokens, index, name)), None)
-        if match is None:
-            index += 1
-            continue
-        namespace = ".".join(match[:-1]).replace('"', '""')
-        last = tokens[index + 2 * len(match) - 2]
-        out += [sql[at : tokens[index][0]], f'"{namespace}".']
-        at = last[0]
-        index += 2 * len(match) - 1
-    return "".join([*out, sql[at:]])
+def _is_duckdbs(reference: Reference) -> bool:
+    *schema, table = map(folded, reference.parts)
+    return len(schema) == 1 and table in _OWN_TABLES.get(schema[0], frozenset())
 
 
 def _only(sql: str) -> str:
@@ -106,72 +110,41 @@ def _only(sql: str) -> str:
 
 def _split_explain(sql: str) -> tuple[str, str]:
     """The beginning by which a statement asks for a plan, and the statement proper."""
-    tokens = _tokens(sql)
-    if not tokens or tokens[0][1].upper() != "EXPLAIN":
+    tokens = tokens_of(sql)
+    words = [token.text.upper() for token in tokens]
+    if not tokens or words[0] != "EXPLAIN":
         return "", sql
     index = 1
-    if index < len(tokens) and tokens[index][1].upper() in ("ANALYZE", "ANALYSE"):
+    if index < len(tokens) and words[index] in ("ANALYZE", "ANALYSE"):
         index += 1
-    if index < len(tokens) and tokens[index][1] == "(" and tokens[index + 1][1].upper() in ("FORMAT", "ANALYZE"):
-        while index < len(tokens) and tokens[index][1] != ")":
+    if words[index : index + 1] == ["("] and words[index + 1 : index + 2] in (["FORMAT"], ["ANALYZE"]):
+        while index < len(tokens) and words[index] != ")":
             index += 1
         index += 1
-    start = tokens[index][0] if index < len(tokens) else len(sql)
-    return sql[:start], _only(sql[start:])
+    data = sql.encode()
+    start = tokens[index].at_byte if index < len(tokens) else len(data)
+    return data[:start].decode(), _only(data[start:].decode())
 
 
 def _first_word(sql: str) -> str:
-    tokens = _tokens(sql)
-    found = _WORD.match(tokens[0][1]) if tokens else None
+    tokens = tokens_of(sql)
+    found = _WORD.match(tokens[0].text) if tokens else None
     return found[0].upper() if found else ""
 
 
-def _tokens(sql: str) -> list[tuple[int, str]]:
-    """Start and text of each token, comments left out. DuckDB counts bytes."""
-    data = sql.encode()
-    starts = [start for start, kind in duckdb.tokenize(sql) if kind.name != "comment"]
-    tokens = []
-    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
-        text = data[start:end].decode(errors="replace")
-        tokens.append((len(data[:start].decode(errors="replace")), _trimmed(text)))
-    return tokens
-
-
-def _trimmed(text: str) -> str:
-    """The token without the white space and comments that follow it."""
-    if text.startswith(('"', "'")):
-        end = text.rfind(text[0])
-        return text[: end + 1]
-    return re.split(r"\s|--|/\*", text, maxsplit=1)[0]
-
-
-def _matches(tokens: list[tuple[int, str]], index: int, name: tuple[str, ...]) -> bool:
-    length = 2 * len(name) - 1
-    texts = [text for _, text in tokens[index : index + length]]
-    if len(texts) < length or (index > 0 and tokens[index - 1][1] == "."):
-        return False
-    return all(text == "." for text in texts[1::2]) and tuple(map(_unquoted, texts[::2])) == tuple(
-        part.lower() for part in name
-    )
-
-
-def _unquoted(text: str) -> str:
-    return (text[1:-1].replace('""', '"') if text.startswith('"') else text).lower()
-
-
-def _tree(parser: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    found = parser.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-    assert found is not None
-    tree = json.loads(found[0])
+def _tree(fetch: Fetch, sql: str) -> Any:
+    ((text,),) = fetch("SELECT json_serialize_sql(?)", [sql])
+    try:
+        tree = json.loads(text)
+    except RecursionError:
+        raise nested_too_deeply() from None
     if tree["error"]:
         raise QueryUsageError(tree["error_message"], hint="a query is one SELECT")
     return tree
 
 
 def _nodes(tree: Any, kind: str) -> Iterator[dict[str, Any]]:
-    for node in _walk(tree):
-        if node.get("type") == kind:
-            yield node
+    return (node for node in _walk(tree) if node.get("type") == kind)
 
 
 def _walk(tree: Any) -> Iterator[dict[str, Any]]:
@@ -183,21 +156,6 @@ def _walk(tree: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(node.values())
         elif isinstance(node, list):
             waiting.extend(node)
-
-
-def _reference(node: dict[str, Any]) -> Reference:
-    if node.get("at_clause"):
-        raise QueryUsageError(
-            f"{node['table_name']} AT (…) is not known here", hint="ask for the whole lake at a hash or a time: `at`"
-        )
-    return Reference(tuple(part for key in ("catalog_name", "schema_name", "table_name") if (part := node[key])))
-
-
-def _cte_names(tree: Any) -> Iterator[str]:
-    for node in _walk(tree):
-        ctes = node.get("cte_map")
-        if isinstance(ctes, dict):
-            yield from (str(each["key"]).lower() for each in ctes.get("map") or ())
 
 
 def _may_filter(tree: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import FloatType, IcebergType, ListType, MapType, NestedField, StructType
 
 from headwater.kernel.errors import RefusedError
 from headwater.tables.columns import (
@@ -30,6 +30,7 @@ from headwater.tables.model import TableUsageError
 from headwater.tables.rules import (
     DEFAULTS_SINCE_VERSION,
     FreshIds,
+    as_float,
     check_names_within,
     check_new_name,
     default_json,
@@ -49,7 +50,7 @@ def changed(draft: Draft, change: SchemaChange) -> Draft:
         case RenameColumn(path, new_name):
             edit = _renaming(path, new_name)
         case WidenColumn(path, kind):
-            edit = _updating(path, lambda field: {"field_type": _widened(field.field_type, kind, path)})
+            edit = _updating(path, lambda field: _widened(field, kind, path))
         case MakeOptional(path):
             edit = _updating(path, lambda _: {"required": False})
         case MakeRequired(path, no_nulls_known):
@@ -159,14 +160,19 @@ def _place(siblings: Fields, path: ColumnPath, *, first: bool, before: str | Non
     return index if before is not None else index + 1
 
 
-def _widened(old: IcebergType, new: IcebergType, path: ColumnPath) -> IcebergType:
+def _widened(field: NestedField, new: IcebergType, path: ColumnPath) -> dict[str, object]:
+    old = field.field_type
     if not may_widen(old, new):
         raise TableUsageError(
             f"column {spelled(path)} cannot become {new}: it is {old}",
             hint="int widens to long, float to double, a decimal to more digits of the same scale",
             column=spelled(path),
         )
-    return new
+    if not isinstance(old, FloatType):
+        return {"field_type": new}
+    # Metadata of other writers may spell a float's default with digits that only a double keeps.
+    defaults = {"initial_default": as_float(field.initial_default), "write_default": as_float(field.write_default)}
+    return {"field_type": new, **defaults}
 
 
 def _at(fields: Fields, names: tuple[str, ...], edit: Edit, path: ColumnPath) -> Fields:

@@ -116,10 +116,20 @@ def _without_snapshots(metadata: TableMetadata, kept: frozenset[int]) -> dict[st
 
 
 def _without_schemas(metadata: TableMetadata, kept: frozenset[int]) -> dict[str, object]:
-    """Snapshots of old writers do not say their schema: then every schema stays."""
+    """Snapshots of old writers do not say their schema: then every schema stays.
+
+    So does the newest one that has a column which no other has: deletes may be by the values of a dropped column.
+    """
     used = {each.schema_id for each in metadata.snapshots if each.snapshot_id in kept} | {metadata.current_schema_id}
+    if None in used:
+        return {}
+    known = {field_id for each in metadata.schemas if each.schema_id in used for field_id in each.field_ids}
+    for each in sorted(metadata.schemas, key=lambda schema: -schema.schema_id):
+        if not each.field_ids <= known:
+            used.add(each.schema_id)
+            known |= each.field_ids
     schemas = [each for each in metadata.schemas if each.schema_id in used]
-    return {} if None in used or len(schemas) == len(metadata.schemas) else {"schemas": schemas}
+    return {} if len(schemas) == len(metadata.schemas) else {"schemas": schemas}
 
 
 def _without_specs(metadata: TableMetadata, used: frozenset[int]) -> dict[str, object]:

@@ -22,8 +22,8 @@ class FileColumns:
 
     def __init__(self, schema: pa.Schema, mapping: Sequence[MappedField] | None, location: str) -> None:
         self.names: dict[int, str] = {}
-        self._own_ids = any(_has_id(each) for each in schema)
-        if not self._own_ids and mapping is None and len(schema):
+        self.has_own_ids = any(_has_id(each) for each in schema)
+        if not self.has_own_ids and mapping is None and len(schema):
             raise UnsupportedTableError(
                 f"{location} has no field ids, and the table has no name mapping",
                 hint=f"set the table property {NAME_MAPPING}",
@@ -36,7 +36,7 @@ class FileColumns:
 
     def _node(self, field: pa.Field, mapping: Sequence[MappedField], name: str, *, repeated: bool = False) -> _Node:
         mapped = next((each for each in mapping if name in each.names), None)
-        if self._own_ids:
+        if self.has_own_ids:
             text = (field.metadata or {}).get(_FIELD_ID)
             field_id = int(text) if text is not None else None
         else:

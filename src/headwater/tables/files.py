@@ -1,14 +1,20 @@
 """Files by location, as table metadata names them: whole URIs, taken literally, under allowed prefixes only.
 
-Iceberg locations are not percent-encoded: Spark and PyIceberg take them as they stand, and so do we.
+Iceberg locations are not percent-encoded: Spark and PyIceberg take them as they stand, and so do we. Slashes in a row
+count as one for reading, as they do in a folder: engines write them when a table's location ends in a slash.
+
+A folder may hold symbolic links, by which a location under a prefix would lead to any file of the machine. They are
+followed only as far as they stay under the prefix.
 """
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from headwater.kernel.errors import UsageError
 from headwater.storage.errors import InvalidPathError, ObjectNotFoundError
 from headwater.storage.paths import check_path
 from headwater.storage.port import Create, ObjectStore
@@ -16,6 +22,8 @@ from headwater.tables.model import NewFile, OutsideLakeError, TableCorruptError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/{1,3})")
 _SAME = {"s3a": "s3", "s3n": "s3"}
+_SLASHES = re.compile("/{2,}")
+_FILE = "file://"
 
 
 class FileReader(Protocol):
@@ -27,13 +35,13 @@ class FileReader(Protocol):
 
 
 def normalise(location: str) -> str:
-    """One spelling for all of `/x`, `file:/x` and `file:///x`, and for `s3a` and `s3n`."""
+    """One spelling for `/x`, `//x`, `file:/x` and `file:///x`, and for `s3`, `s3a` and `s3n`."""
     found = _SCHEME.match(location)
     if not found:
-        return f"file://{location}" if location.startswith("/") else location
+        return _FILE + _SLASHES.sub("/", location) if location.startswith("/") else location
     scheme = _SAME.get(found[1].lower(), found[1].lower())
     rest = location[found.end() :]
-    return f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+    return f"{_FILE}/{_SLASHES.sub('/', rest).lstrip('/')}" if scheme == "file" else f"{scheme}://{rest}"
 
 
 class Files:
@@ -53,11 +61,14 @@ class Files:
         wanted = normalise(location)
         for prefix in self._longest_first:
             if wanted.startswith(prefix + "/"):
-                path = wanted[len(prefix) + 1 :]
+                path = _SLASHES.sub("/", wanted[len(prefix) + 1 :])
                 try:
-                    return self._stores[prefix], check_path(path)
+                    check_path(path)
                 except InvalidPathError:
                     break
+                if prefix.startswith(_FILE) and _leads_out(prefix.removeprefix(_FILE), path):
+                    break
+                return self._stores[prefix], path
         raise OutsideLakeError(location, self.prefixes)
 
     def read(self, location: str, *, span: tuple[int, int] | None = None) -> bytes:
@@ -67,9 +78,27 @@ class Files:
             return store.get(path, span=span).data
         except ObjectNotFoundError:
             raise TableCorruptError(location, "is missing, though the table's metadata needs it") from None
+        except (UsageError, OverflowError, MemoryError) as error:
+            if span is None:
+                raise
+            raise TableCorruptError(location, f"has no bytes {span[0]} to {span[1]}") from error
 
     def write(self, files: Iterable[NewFile]) -> None:
         """Store new files; their names are unique, so nothing may be there."""
         for each in files:
             store, path = self.place(each.location)
+            if not normalise(each.location).endswith(f"/{path}"):
+                # In a bucket, others would look for the name with all its slashes, and not find it.
+                raise OutsideLakeError(each.location, self.prefixes)
             store.put(path, each.data, Create())
+
+
+def _leads_out(folder: str, path: str) -> bool:
+    """Whether a symbolic link on the way to the file leads out of the folder; without links, nothing is resolved."""
+    at = folder
+    for segment in path.split("/"):
+        at = f"{at}/{segment}"
+        if os.path.islink(at):  # noqa: PTH114  (a thousand times a scan)
+            inside = os.path.realpath(folder).rstrip("/") + "/"
+            return not os.path.realpath(f"{folder}/{path}").startswith(inside)
+    return False

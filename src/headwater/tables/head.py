@@ -45,5 +45,5 @@ class MetadataCodec:
             properties = document["properties"]
             previous = properties.get(PREVIOUS)
             return Body(parse_ulid(properties[WRITER]), parse_ulid(previous) if previous else None, data)
-        except (ValueError, KeyError, TypeError, AttributeError, UsageError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError):
             raise TableCorruptError(path, "is not table metadata written here, or was cut short") from None

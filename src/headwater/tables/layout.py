@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import MetricsMode, match_metrics_mode, schema_to_pyarrow
@@ -59,6 +60,7 @@ class Layout:
             "store_schema": False,
             "store_decimal_as_integer": True,
             "write_page_index": True,
+            "write_page_checksum": True,
         }
         if COMPRESSION_LEVEL in properties:
             options["compression_level"] = _number(properties, COMPRESSION_LEVEL, 0)
@@ -129,7 +131,12 @@ def partition_folder(record: Record, metadata: TableMetadata) -> str:
     """The folders of a partition, for people: nobody reads values from them, so long ones are cut."""
     if not metadata.spec().fields:
         return ""
-    segments = metadata.spec().partition_to_path(record, metadata.schema()).split("/")
+    spec = metadata.spec()
+    try:
+        segments = spec.partition_to_path(record, metadata.schema()).split("/")
+    except OverflowError:  # a year that Python does not have: then as a number
+        named = zip(spec.fields, (record[place] for place in range(len(record))), strict=True)
+        segments = [f"{quote_plus(field.name)}={quote_plus(str(value))}" for field, value in named]
     return "".join(f"{_shortened(each)}/" for each in segments)
 
 

@@ -9,8 +9,9 @@ from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFil
 
 from headwater.tables.files import FileReader
 from headwater.tables.manifest_writing import EntryToWrite, ManifestTerms, write_manifest
-from headwater.tables.manifests import live, live_files, read_manifest
+from headwater.tables.manifests import live_files, read_manifest
 from headwater.tables.model import LiveFile, NewFile, TableFile, TableUsageError
+from headwater.tables.pruning import spec_of
 from headwater.tables.scan import fetch
 
 # As in Iceberg's own writers: when there are this many manifests, small ones are merged, up to this size.
@@ -19,7 +20,7 @@ MERGED_BYTES = 8 * 1024 * 1024
 
 
 class ManifestEdit:
-    """Adds files, drops files, merges what has become small; remembers what it added and dropped, and new files."""
+    """Adds files, drops files, merges what has become small; remembers what it found, added and dropped."""
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class ManifestEdit:
         self.new_files: list[NewFile] = []
         self.added: list[TableFile] = []
         self.dropped: list[TableFile] = []
+        # What the manifests held that were read: all of them, when these are deletes.
+        self.found: list[LiveFile] = []
 
     def apply(
         self, base: Sequence[ManifestFile], added: Iterable[TableFile], sequence_number: int | None = None
@@ -71,7 +74,9 @@ class ManifestEdit:
         for manifest, fetched in fetch(self._files, manifests):
             kept: list[LiveFile] = []
             dropped: list[LiveFile] = []
-            for each in live_files(read_manifest(fetched, manifest)):
+            live = live_files(read_manifest(fetched, manifest))
+            self.found.extend(live)
+            for each in live:
                 (dropped if self._drops(each.file) else kept).append(each)
             if not dropped:
                 result.append(manifest)
@@ -106,11 +111,8 @@ class ManifestEdit:
             if entries and size + manifest.manifest_length > MERGED_BYTES:
                 merged.append(self._write(spec_id, entries))
                 entries, size = [], 0
-            entries += [
-                EntryToWrite(ManifestEntryStatus.EXISTING, live(entry))
-                for entry in read_manifest(fetched, manifest)
-                if entry.status is not ManifestEntryStatus.DELETED
-            ]
+            live = live_files(read_manifest(fetched, manifest))
+            entries += [EntryToWrite(ManifestEntryStatus.EXISTING, each) for each in live]
             size += manifest.manifest_length
         if entries:
             merged.append(self._write(spec_id, entries))
@@ -118,7 +120,7 @@ class ManifestEdit:
 
     def _write(self, spec_id: int, entries: Sequence[EntryToWrite]) -> ManifestFile:
         location = f"{self._prefix}-m{len(self.new_files)}.avro"
-        spec = self._terms.metadata.specs()[spec_id]
+        spec = spec_of(self._terms.metadata, spec_id, self._terms.metadata.location)
         manifest, data = write_manifest(self._terms, location, self._content, spec, entries)
         self.new_files.append(NewFile(location, data))
         return manifest

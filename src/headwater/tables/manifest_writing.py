@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from headwater.tables.avro import avro_schema, write_avro
-from headwater.tables.model import LiveFile, TableFile
+from headwater.tables.model import LiveFile, TableFile, TableUsageError
 
 # Ids of the fields of a data file that only v3 knows.
 _V3_ONLY = frozenset({142, 144, 145})
@@ -87,7 +87,7 @@ def write_manifest(
 def write_manifest_list(
     terms: ManifestTerms, parent_snapshot_id: int | None, manifests: Sequence[ManifestFile], first_row_id: int | None
 ) -> bytes:
-    """The manifest list of a snapshot."""
+    """The manifest list of a snapshot; every line must have its counts (see `manifests.with_counts`)."""
     header = {
         "snapshot-id": str(terms.snapshot_id),
         "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
@@ -151,7 +151,7 @@ def _list_schema(version: int) -> object:
 def _avro_name(name: str) -> str:
     """A name that Avro allows, spelled as Iceberg's own writers do; readers go by field id."""
     spelled = re.sub(r"[^A-Za-z0-9_]", lambda found: f"_x{ord(found[0]):X}", name)
-    return f"_{spelled}" if spelled[0].isdigit() else spelled
+    return f"_{spelled}" if not spelled or spelled[0].isdigit() else spelled
 
 
 def _entry_record(
@@ -208,7 +208,12 @@ def _list_record(manifest: ManifestFile, fields: Sequence[NestedField]) -> dict[
                 for each in value
             ]
         elif value is None and field.required:
-            value = 0  # counts that v1 lists may leave out
+            # Written as 0, a count that is not known would hide the manifest from every reader.
+            raise TableUsageError(
+                f"{field.name} of {manifest.manifest_path} is not known, so no manifest list can name it",
+                hint="count its entries first",
+                path=manifest.manifest_path,
+            )
         record[field.name] = value
     return record
 

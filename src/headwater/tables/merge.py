@@ -14,8 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual
+from pyiceberg.schema import Schema
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyroaring import BitMap64
 
+from headwater.tables.arrow import as_numbers, plain
 from headwater.tables.model import (
     POSITION_COLUMN,
     ROW_ID_COLUMN,
@@ -25,11 +28,12 @@ from headwater.tables.model import (
     TableUsageError,
     TableVersion,
 )
-from headwater.tables.operations import edit_positions
+from headwater.tables.operations import edit_planned
 from headwater.tables.parquet import FileSink
 from headwater.tables.read import read_task
 from headwater.tables.scan import ALWAYS_TRUE, plan_scan
 from headwater.tables.snapshot import Staging
+from headwater.tables.user_rows import fit_keys
 
 # Up to this many keys are looked for one by one in the bounds of files; more are looked for as a range.
 _KEYS_ONE_BY_ONE = 200
@@ -79,13 +83,13 @@ def merge(
     sink: FileSink | None = None,
 ) -> Staged:
     """Lay the source over the table by key. A key with a null matches nothing. An updated row keeps its id (v3)."""
-    _refuse_bad_keys(base, source, on)
+    keys = _keys(base, source, on)
     keeps_ids = base.metadata.format_version >= 3
     is_matched = np.zeros(source.num_rows, dtype=bool)
     row_ids = np.full(source.num_rows, -1, dtype=np.int64)
     deletes = []
-    plan = plan_scan(staging.files, base.metadata, row_filter=_keys_filter(source, on))
-    for found in _find(staging, plan, source, on, with_ids=keeps_ids):
+    plan = plan_scan(staging.files, base.metadata, row_filter=_keys_filter(keys, base.metadata.schema()))
+    for found in _find(staging, plan, keys, with_ids=keeps_ids):
         is_matched[found.source] = True
         if found.row_ids is not None:
             row_ids[found.source] = found.row_ids
@@ -97,35 +101,57 @@ def merge(
     if not_matched is WhenNotMatched.INSERT:
         wanted |= ~is_matched
     rows = source.append_column(ROW_ID_COLUMN, pa.array(row_ids, mask=row_ids < 0)) if keeps_ids else source
-    return edit_positions(staging, base, deletes, rows.filter(pa.array(wanted)), sink=sink)
+    return edit_planned(staging, base, deletes, _chosen(rows, wanted), sink=sink)
 
 
-def _find(
-    staging: Staging, plan: ScanPlan, source: pa.Table, on: Sequence[str], *, with_ids: bool
-) -> Iterator[_Matches]:
+def _chosen(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
+    """Only these rows. Arrow cannot choose among views of text and octets, so they are made plain ones."""
+    fields = []
+    for each in rows.schema:
+        if pa.types.is_string_view(each.type):
+            fields.append(each.with_type(pa.large_string()))
+        elif pa.types.is_binary_view(each.type):
+            fields.append(each.with_type(pa.large_binary()))
+        else:
+            fields.append(each)
+    return rows.cast(pa.schema(fields)).filter(pa.array(wanted))
+
+
+def _find(staging: Staging, plan: ScanPlan, keys: pa.Table, *, with_ids: bool) -> Iterator[_Matches]:
     extra = frozenset({POSITION_COLUMN, ROW_ID_COLUMN} if with_ids else {POSITION_COLUMN})
-    keys = source.select(list(on)).append_column(_SOURCE, pa.array(np.arange(source.num_rows)))
+    on = tuple(keys.column_names)
+    numbered = keys.append_column(_SOURCE, pa.array(np.arange(keys.num_rows)))
     for task in plan.tasks:
-        batches = list(read_task(staging.files, task, plan=plan, columns=tuple(on), extra=extra))
+        batches = list(read_task(staging.files, task, plan=plan, columns=on, extra=extra))
         if not batches:
             continue
         there = pa.Table.from_batches(batches)
-        like = pa.schema([*(there.schema.field(name) for name in on), pa.field(_SOURCE, pa.int64())])
-        joined = there.join(keys.select(like.names).cast(like), keys=list(on), join_type="inner")
+        for place, name in enumerate(on):
+            there = there.set_column(place, name, _comparable(there[name]))
+        joined = there.join(numbered, keys=list(on), join_type="inner")
         if joined.num_rows:
             yield _Matches(
                 task,
                 BitMap64(joined[POSITION_COLUMN].to_numpy()),
                 joined[_SOURCE].to_numpy(),
-                joined[ROW_ID_COLUMN].to_numpy() if with_ids else None,
+                # Rows from before the table had row ids have none.
+                joined[ROW_ID_COLUMN].fill_null(-1).to_numpy() if with_ids else None,
             )
 
 
-def _keys_filter(source: pa.Table, on: Sequence[str]) -> BooleanExpression:
+def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As Arrow's join compares, which is by bits: without extension types, and with one zero."""
+    values = plain(values)
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
+
+
+def _keys_filter(keys: pa.Table, schema: Schema) -> BooleanExpression:
     """What every row with a key of the source satisfies; used to leave out files."""
     parts: list[BooleanExpression] = []
-    for name in on:
-        values = pc.unique(source[name]).drop_null()
+    for name in keys.column_names:
+        if isinstance(schema.find_type(name), TimestampNanoType | TimestamptzNanoType):
+            continue  # for which PyIceberg has no literals
+        values = as_numbers(pc.unique(keys[name]).drop_null())
         if not len(values):
             continue
         if len(values) <= _KEYS_ONE_BY_ONE:
@@ -139,17 +165,30 @@ def _keys_filter(source: pa.Table, on: Sequence[str]) -> BooleanExpression:
     return And(ALWAYS_TRUE, ALWAYS_TRUE, *parts)
 
 
-def _refuse_bad_keys(base: TableVersion, source: pa.Table, on: Sequence[str]) -> None:
+def _keys(base: TableVersion, source: pa.Table, on: Sequence[str]) -> pa.Table:
+    """The keys of the source, as the table has them; refused where they cannot tell rows apart."""
     if not on:
         raise TableUsageError("a merge needs at least one key column")
+    fields = {each.name: each for each in base.metadata.schema().fields}
     for name in on:
-        if name not in source.column_names:
-            raise TableUsageError(f"the source has no key column {name}", column=name)
-        if name not in base.metadata.schema().column_names:
+        if source.column_names.count(name) != 1:
+            times = "no" if name not in source.column_names else "more than one"
+            raise TableUsageError(f"the source has {times} key column {name}", column=name)
+        if name not in fields:
             raise TableUsageError(f"{base.metadata.location} has no column {name}", column=name)
-    if source.group_by(list(on)).aggregate([]).num_rows != source.num_rows:
+        if not fields[name].field_type.is_primitive:
+            raise TableUsageError(
+                f"column {name} cannot be a key: it is {fields[name].field_type}", hint="use plain columns", column=name
+            )
+    fitted = fit_keys(source, [fields[name] for name in on])
+    keys = pa.table({name: _comparable(fitted[name]) for name in on})
+    for name in on:
+        if pa.types.is_floating(keys[name].type) and pc.any(pc.is_nan(keys[name])).as_py():
+            raise TableUsageError(f"the key {name} is NaN in some of the rows", hint="NaN equals nothing", column=name)
+    if keys.group_by(list(on)).aggregate([]).num_rows != keys.num_rows:
         raise TableUsageError(
             f"two rows of the source have the same key ({', '.join(on)})",
             hint="keep one of them: the last, for example",
             columns=list(on),
         )
+    return keys

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError as ModelError
 from pyiceberg.exceptions import ValidationError
@@ -17,25 +15,41 @@ from pyiceberg.table.metadata import (
     TableMetadataV2,
     TableMetadataV3,
 )
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import IcebergBaseModel
 
+from headwater.tables.avro import DAMAGE, said
+from headwater.tables.compression import gunzipped
 from headwater.tables.model import TableCorruptError, UnsupportedTableError
 
 NEWEST_VERSION = 3
+# Uncompressed; a table with a hundred thousand snapshots has some hundred megabytes.
+MOST_BYTES: Final = 1024 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _BLOB_TYPES = ("apache-datasketches-theta-v1", "deletion-vector-v1")
 # Types of Iceberg that this version neither reads nor writes.
 _UNSUPPORTED_TYPES = ("variant", "geometry", "geography")
+
+# How the values of some types are written in JSON.
+_JSON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+    **dict.fromkeys(("string", "uuid", "binary", "date", "time", "timestamp", "timestamptz"), (str,)),
+}
 
 
 def decode_metadata(data: bytes, location: str) -> TableMetadata:
     """The table that the bytes describe; damage and what we do not know are told apart, and name the location."""
     document = decode_document(data, location)
     _refuse_newer(document, location)
-    _refuse_unsupported_types(document, location)
     try:
+        _refuse_unsupported_types(document, location)
+        _check_defaults(document)
         metadata = TableMetadataUtil.parse_obj(_without_foreign_blobs(document))
         # PyIceberg looks these up late; a document that points at nothing is refused here.
         metadata.schema()
@@ -44,10 +58,10 @@ def decode_metadata(data: bytes, location: str) -> TableMetadata:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise TableCorruptError(location, f"is not table metadata: {where}: {first['msg']}") from error
-    except (ValidationError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise TableCorruptError(location, f"is not table metadata: {error}") from error
-    if metadata.current_snapshot_id is not None and metadata.current_snapshot() is None:
-        raise TableCorruptError(location, f"has no snapshot {metadata.current_snapshot_id}, which it says is current")
+    except (*DAMAGE, ValidationError) as error:
+        raise TableCorruptError(location, f"is not table metadata: {said(error)}") from error
+    _check_current(metadata, location)
+    _check_summaries(metadata, location)
     _refuse_unknown_transforms(metadata, location)
     return metadata
 
@@ -55,12 +69,20 @@ def decode_metadata(data: bytes, location: str) -> TableMetadata:
 def decode_document(data: bytes, location: str) -> dict[str, Any]:
     """The JSON object itself, uncompressed."""
     try:
-        document = json.loads(gzip.decompress(data) if data[:2] == _GZIP else data)
-    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
-        raise TableCorruptError(location, f"is not JSON, or was cut short: {error}") from error
-    if not isinstance(document, dict) or not isinstance(document.get("format-version"), int):
+        text = gunzipped(data, most_bytes=MOST_BYTES) if data[:2] == _GZIP else data
+        document = json.loads(text, parse_int=_long)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise TableCorruptError(location, f"is not JSON, or was cut short: {said(error)}") from error
+    if not isinstance(document, dict) or type(document.get("format-version")) is not int:
         raise TableCorruptError(location, "is not table metadata: it has no format-version")
     return document
+
+
+def _long(digits: str) -> int:
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{digits} has more than 64 bits")
+    return number
 
 
 def encode_metadata(metadata: TableMetadata, *, base: Mapping[str, Any] | None = None) -> bytes:
@@ -73,6 +95,27 @@ def encode_metadata(metadata: TableMetadata, *, base: Mapping[str, Any] | None =
     if base is not None:
         _carry_over(document, base)
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _check_current(metadata: TableMetadata, location: str) -> None:
+    """The current snapshot is there, and the main branch knows no other; readers go by the one or by the other."""
+    current, main = metadata.current_snapshot_id, metadata.refs.get(MAIN_BRANCH)
+    if current is not None and metadata.current_snapshot() is None:
+        raise TableCorruptError(location, f"has no snapshot {current}, which it says is current")
+    if main is not None and main.snapshot_id != current:
+        raise TableCorruptError(
+            location, f"says that snapshot {current} is current, and that main is at snapshot {main.snapshot_id}"
+        )
+
+
+def _check_summaries(metadata: TableMetadata, location: str) -> None:
+    """PyIceberg takes any value; everybody else, text alone."""
+    for snapshot in metadata.snapshots:
+        for name, value in (snapshot.summary.additional_properties if snapshot.summary else {}).items():
+            if not isinstance(value, str):
+                raise TableCorruptError(
+                    location, f"is not table metadata: {name} of snapshot {snapshot.snapshot_id} is not a text"
+                )
 
 
 def _carry_over(document: dict[str, Any], base: Mapping[str, Any]) -> None:
@@ -137,6 +180,22 @@ def _columns(kind: object, name: str) -> Iterator[tuple[str, str]]:
             yield from _columns(field.get("type"), f"{name}.{field.get('name')}".lstrip("."))
     for part in ("element", "key", "value"):
         yield from _columns(kind.get(part), f"{name}.{part}".lstrip("."))
+
+
+def _check_defaults(document: Mapping[str, Any]) -> None:
+    """A default of another type than its column's is found out here, and not when rows are read."""
+    fields: list[Any] = [document.get("schema"), *(document.get("schemas") or ())]
+    while fields:
+        each = fields.pop()
+        if not isinstance(each, dict):
+            continue
+        fields += each.get("fields") or ()
+        fields += (each.get(part) for part in ("type", "element", "key", "value"))
+        allowed = _JSON_TYPES.get(each["type"]) if isinstance(each.get("type"), str) else None
+        for name in ("initial-default", "write-default"):
+            value = each.get(name)
+            if value is not None and allowed is not None and type(value) not in allowed:
+                raise ValueError(f"{name} of column {each.get('name')} is {value!r}, which is no {each['type']}")
 
 
 def _refuse_unknown_transforms(metadata: TableMetadata, location: str) -> None:

@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import DoubleType, FloatType
 from pyroaring import BitMap64
 
+from headwater.tables.filters import settle_filter
 from headwater.tables.model import (
     ROW_ID_COLUMN,
     UPDATED_COLUMN,
@@ -23,14 +24,17 @@ from headwater.tables.model import (
     FileTask,
     NewFile,
     RowDeletes,
+    ScanPlan,
     Staged,
     TableFile,
     TableUsageError,
     TableVersion,
 )
 from headwater.tables.parquet import FileSink, Rows, write_rows
+from headwater.tables.pruning import UNREADABLE
 from headwater.tables.read import positions_of, read_task
 from headwater.tables.scan import ALWAYS_TRUE, plan_scan
+from headwater.tables.settling import another_version, same_deletes
 from headwater.tables.snapshot import Staging, stage_snapshot
 
 
@@ -73,7 +77,8 @@ def delete_positions(staging: Staging, base: TableVersion, positions: Mapping[st
     unknown = sorted(positions.keys() - tasks.keys())
     if unknown:
         raise TableUsageError(f"{unknown[0]} is not a data file of {base.metadata.location}", path=unknown[0])
-    return edit_positions(staging, base, tuple((tasks[path], each) for path, each in positions.items()), None)
+    edit = Edit(deletes=tuple(RowDeletes(tasks[path], each) for path, each in positions.items()))
+    return stage_snapshot(staging, base, edit, Operation.DELETE)
 
 
 def edit_positions(
@@ -84,7 +89,23 @@ def edit_positions(
     *,
     sink: FileSink | None = None,
 ) -> Staged:
-    """Delete rows of known files and add others, as one snapshot: what an update comes down to."""
+    """Delete rows of known files and add others, as one snapshot: what an update comes down to.
+
+    The tasks are of a plan of this very base: one whose file has gone, or has other deletes by now, is refused.
+    """
+    _of_this_version(plan_scan(staging.files, base.metadata), [task for task, _ in deletes])
+    return edit_planned(staging, base, deletes, rows, sink=sink)
+
+
+def edit_planned(
+    staging: Staging,
+    base: TableVersion,
+    deletes: Sequence[tuple[FileTask, BitMap64]],
+    rows: Rows | None,
+    *,
+    sink: FileSink | None = None,
+) -> Staged:
+    """As `edit_positions`, for a caller that has just made the plan itself: that no file has gone is not checked."""
     edit = Edit(deletes=tuple(RowDeletes(task, positions) for task, positions in deletes))
     if rows is None:
         return stage_snapshot(staging, base, edit, Operation.DELETE)
@@ -100,12 +121,27 @@ def rewrite(staging: Staging, base: TableVersion, tasks: Sequence[FileTask], *, 
     plan = plan_scan(staging.files, base.metadata)
     if plan.snapshot is None or not tasks:
         raise TableUsageError(f"there is nothing to rewrite in {base.metadata.location}")
+    current = _of_this_version(plan, tasks)
     lineage = frozenset({ROW_ID_COLUMN, UPDATED_COLUMN}) if base.metadata.format_version >= 3 else frozenset()
     batches = (
-        batch for task in tasks for batch in read_task(staging.files, task, plan=plan, extra=lineage) if batch.num_rows
+        batch
+        for task in current
+        for batch in read_task(staging.files, task, plan=plan, extra=lineage)
+        if batch.num_rows
     )
-    edit = Edit(removed=frozenset(task.file.file_path for task in tasks), sequence_number=plan.snapshot.sequence_number)
+    removed = frozenset(task.file.file_path for task in current)
+    edit = Edit(removed=removed, sequence_number=plan.snapshot.sequence_number)
     return _stage(staging, base, edit, Operation.REPLACE, batches, sink)
+
+
+def _of_this_version(plan: ScanPlan, tasks: Iterable[FileTask]) -> tuple[FileTask, ...]:
+    """The tasks of the plan for these files, each once; refused when one was planned on another version."""
+    known = {task.file.file_path: task for task in plan.tasks}
+    for task in tasks:
+        path = task.file.file_path
+        if path not in known or not same_deletes(task, known[path]):
+            raise another_version(path, plan.metadata)
+    return tuple(known[path] for path in dict.fromkeys(task.file.file_path for task in tasks))
 
 
 def _stage(
@@ -120,7 +156,7 @@ def _stage(
 def _deletion(staging: Staging, base: TableVersion, where: BooleanExpression) -> Edit:
     """Files whose every row matches go as a whole; of the others, the rows that match."""
     plan = plan_scan(staging.files, base.metadata, row_filter=where)
-    must_match = _MustMatch(plan.schema, where)
+    must_match = _MustMatch(plan.schema, settle_filter(where, plan.schema))
     removed: set[str] = set()
     deletes: list[RowDeletes] = []
     for task in plan.tasks:
@@ -155,4 +191,9 @@ class _MustMatch:
             return True
         nulls = file.null_value_counts or {}
         known = self._may_ask and all(nulls.get(column) == 0 for column in self._columns)
-        return known and self._evaluator.eval(file) == ROWS_MUST_MATCH
+        if not known or file.record_count < 1:  # fewer rows than one is a count that its writer did not know
+            return False
+        try:
+            return self._evaluator.eval(file) == ROWS_MUST_MATCH
+        except UNREADABLE:
+            return False

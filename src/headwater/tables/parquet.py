@@ -21,7 +21,7 @@ from headwater.tables.leaves import check_types
 from headwater.tables.metrics import measure, split_offsets
 from headwater.tables.model import NewFile, TableFile, TableUsageError
 from headwater.tables.split import sort_rows, split_rows
-from headwater.tables.user_rows import fit_rows, lineage_in
+from headwater.tables.user_rows import batches_of, fit_rows, lineage_in
 
 T = TypeVar("T")
 Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
@@ -59,7 +59,7 @@ def write_rows(
     """
     schema = metadata.schema()
     check_types(schema)
-    batches: Iterable[pa.RecordBatch] = rows.to_batches() or [_no_rows(rows)] if isinstance(rows, pa.Table) else rows
+    batches: Iterable[pa.RecordBatch] = batches_of(rows) if isinstance(rows, pa.Table) else rows
     layout: Layout | None = None
     numbers = count()
     written: list[TableFile] = []
@@ -78,11 +78,6 @@ def write_rows(
     if layout is not None and pending:
         written += _flush(pending, layout, files, numbers, options)
     return tuple(written)
-
-
-def _no_rows(rows: pa.Table) -> pa.RecordBatch:
-    """An empty batch, so that the columns are checked even when there is no row."""
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in rows.schema], schema=rows.schema)
 
 
 def _flush(

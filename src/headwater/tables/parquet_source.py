@@ -45,9 +45,28 @@ class ParquetSource:
             )
         source = open_span_file(files, self.location, file.file_size_in_bytes)
         with _naming(self.location):
-            self._parquet = pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us")
+            self._parquet = pq.ParquetFile(
+                source, pre_buffer=True, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+            )
             self._columns = FileColumns(self._parquet.schema_arrow, mapping, self.location)
         self.names = self._columns.names
+        self._check(file)
+
+    def _check(self, file: TableFile) -> None:
+        """A footer has no checksum. What the manifest knows of it too must be the same in both."""
+        footer = self._parquet.metadata
+        in_groups = sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+        if not file.record_count == footer.num_rows == in_groups:
+            raise TableCorruptError(
+                self.location,
+                f"has {in_groups} rows, {footer.num_rows} by its footer, {file.record_count} by its manifest",
+            )
+        if self._columns.has_own_ids:  # those of a name mapping may have changed
+            lost = sorted((file.value_counts or {}).keys() - self.names.keys())
+            if lost:
+                raise TableCorruptError(
+                    self.location, f"has no column with the id {lost[0]}, though its manifest says so"
+                )
 
     def batches(
         self, fields: Iterable[NestedField], rows_per_batch: int, groups: GroupFilter | None = None
@@ -116,5 +135,5 @@ def _naming(location: str) -> Iterator[None]:
     """Errors of the Parquet reader become errors that name the file."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         raise TableCorruptError(location, f"cannot be read as Parquet: {error}") from error

@@ -75,7 +75,12 @@ def position_delete_file(location: str, positions: BitMap64, data_file: TableFil
     buffer = pa.BufferOutputStream()
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(
-        buffer, _DELETE_SCHEMA, compression="zstd", store_schema=False, metadata_collector=footers
+        buffer,
+        _DELETE_SCHEMA,
+        compression="zstd",
+        store_schema=False,
+        write_page_checksum=True,
+        metadata_collector=footers,
     ) as writer:
         writer.write_table(table)
     data, groups = buffer.getvalue().to_pybytes(), range(footers[0].num_row_groups)

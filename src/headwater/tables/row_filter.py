@@ -15,23 +15,18 @@ from pyiceberg.expressions.visitors import (
     BoundBooleanExpressionVisitor,
     _InclusiveMetricsEvaluationVisitor,
     bind,
-    rewrite_not,
     visit,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
-from headwater.tables.model import TableFile, TableUsageError
+from headwater.tables.filters import settle_filter
+from headwater.tables.model import TableFile
 
 
 def bind_filter(row_filter: BooleanExpression, schema: Schema) -> BooleanExpression:
     """The filter by field ids, without negations; refused when it does not fit the schema."""
-    try:
-        return bind(schema, rewrite_not(row_filter), case_sensitive=True)
-    except (ValueError, TypeError) as error:
-        raise TableUsageError(
-            f"the filter does not fit the table: {error}", hint=f"the table has {', '.join(schema.column_names)}"
-        ) from error
+    return bind(schema, settle_filter(row_filter, schema), case_sensitive=True)
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,9 @@ class _Filter(BoundBooleanExpressionVisitor[pa.Array]):
 
     def visit_in(self, term: Any, literals: set[Any]) -> pa.Array:
         column = self._of(term)
-        found = pc.is_in(column, value_set=pa.array(list(literals), column.type))
+        # Arrow looks for bits here, and there are two zeros; Python's set keeps only one of them.
+        zeros = [-0.0, 0.0] if pa.types.is_floating(column.type) and 0.0 in literals else []
+        found = pc.is_in(column, value_set=pa.array([*literals, *zeros], column.type))
         return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def visit_not_in(self, term: Any, literals: set[Any]) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -160,9 +161,13 @@ def default_json(kind: IcebergType, value: object, column: str) -> Any:
         exact: Any = value
         if isinstance(kind, DecimalType):
             exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+        if isinstance(kind, FloatType):
+            exact = as_float(value)
         found = literal(exact).to(kind)
         # PyIceberg cuts what is too large down to the largest.
-        fits = not isinstance(found, AboveMax | BelowMin) and (exact is value or exact == Decimal(str(value)))
+        fits = not isinstance(found, AboveMax | BelowMin) and (
+            not isinstance(kind, DecimalType) or exact == Decimal(str(value))
+        )
         if not fits or (isinstance(kind, DecimalType) and len(exact.as_tuple().digits) > kind.precision):
             raise ValueError("it does not fit")  # noqa: TRY301
         return to_json(kind, found.value)
@@ -172,6 +177,16 @@ def default_json(kind: IcebergType, value: object, column: str) -> Any:
             hint="give a value of exactly that type",
             column=column,
         ) from error
+
+
+def as_float(value: Any) -> Any:
+    """A number as a column of floats gives it back; what is none, or is too large, as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return value
 
 
 def may_widen(old: IcebergType, new: IcebergType) -> bool:

@@ -6,23 +6,19 @@ Pure over a reader. A file is left out only when its metadata proves that no row
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import (
-    _InclusiveMetricsEvaluator,
-    bind,
-    expression_evaluator,
-    inclusive_projection,
-    manifest_evaluator,
-)
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
 
 from headwater.tables.files import FileReader
+from headwater.tables.filters import settle_filter
 from headwater.tables.manifests import live_files, read_manifest, read_manifest_list
 from headwater.tables.model import (
     DELETE_FILE_PATH_ID,
@@ -33,10 +29,13 @@ from headwater.tables.model import (
     TableFile,
     TableUsageError,
 )
+from headwater.tables.pruning import Pruning
 
 ALWAYS_TRUE = AlwaysTrue()
 # How many manifests are fetched at a time; decoding them is the interpreter's own work.
 _FETCHERS = 8
+# NaN is not equal to itself, but it is one partition.
+_NAN = object()
 
 
 def plan_scan(
@@ -51,15 +50,15 @@ def plan_scan(
     snapshot, schema = _state_at(metadata, snapshot_id)
     if snapshot is None:
         return ScanPlan(metadata, schema, None, ())
-    _refuse_misfit(schema, row_filter, case_sensitive=case_sensitive)
-    manifests = read_manifest_list(files, snapshot)
+    settled = settle_filter(row_filter, schema, case_sensitive=case_sensitive)
+    manifests = read_manifest_list(files, snapshot, spec_ids=metadata.specs().keys())
     data = [each for each in manifests if each.content is ManifestContent.DATA and _has_files(each)]
-    pruning = _Pruning(metadata, schema, row_filter, case_sensitive=case_sensitive)
+    pruning = Pruning(metadata, schema, settled, case_sensitive=case_sensitive)
     wanted = [each for each in data if pruning.may_match_manifest(each)]
     found = live_in(files, wanted)
     kept = [each for each in found if pruning.may_match_file(each.file)]
     deletes = [each for each in manifests if each.content is ManifestContent.DELETES and _has_files(each)]
-    index = DeleteIndex(live_in(files, deletes) if kept else ())
+    index = DeleteIndex(live_in(files, deletes) if kept else (), metadata.specs())
     return ScanPlan(
         metadata,
         schema,
@@ -124,70 +123,24 @@ def _schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
     )
 
 
-def _refuse_misfit(schema: Schema, row_filter: BooleanExpression, *, case_sensitive: bool) -> None:
-    try:
-        bind(schema, row_filter, case_sensitive=case_sensitive)
-    except (ValueError, TypeError) as error:
-        raise TableUsageError(f"the filter {row_filter} does not fit the table: {error}") from error
-
-
 def _has_files(manifest: ManifestFile) -> bool:
     return manifest.has_added_files() or manifest.has_existing_files()
-
-
-class _Pruning:
-    """Proofs, from metadata alone, that a manifest or a file holds no row that matches."""
-
-    def __init__(
-        self, metadata: TableMetadata, schema: Schema, row_filter: BooleanExpression, *, case_sensitive: bool
-    ) -> None:
-        self._metadata = metadata
-        self._schema = schema
-        self._filter = row_filter
-        self._case_sensitive = case_sensitive
-        self._everything = isinstance(row_filter, AlwaysTrue)
-        self._metrics = (
-            None if self._everything else _InclusiveMetricsEvaluator(schema, row_filter, case_sensitive=case_sensitive)
-        )
-        self._specs = metadata.specs()
-        self._by_spec: dict[int, tuple[Callable[[ManifestFile], bool], Callable[[TableFile], bool]]] = {}
-
-    def may_match_manifest(self, manifest: ManifestFile) -> bool:
-        """Whether the bounds of the partition values let a row match."""
-        return self._everything or self._evaluators(manifest.partition_spec_id)[0](manifest)
-
-    def may_match_file(self, file: TableFile) -> bool:
-        """Whether the file's partition and column bounds let a row match."""
-        if self._metrics is None:
-            return True
-        return self._evaluators(file.spec_id)[1](file) and self._metrics.eval(file)
-
-    def _evaluators(self, spec_id: int) -> tuple[Callable[[ManifestFile], bool], Callable[[TableFile], bool]]:
-        if spec_id not in self._by_spec:
-            spec = self._specs[spec_id]
-            known = all(field.source_id in self._schema._lazy_id_to_field for field in spec.fields)
-            if not known:  # a source column was dropped: its partition values prove nothing
-                self._by_spec[spec_id] = (lambda _: True, lambda _: True)
-                return self._by_spec[spec_id]
-            projected = inclusive_projection(self._schema, spec, self._case_sensitive)(self._filter)
-            partition_schema = Schema(*spec.partition_type(self._schema).fields)
-            of_partition = expression_evaluator(partition_schema, projected, self._case_sensitive)
-            self._by_spec[spec_id] = (
-                manifest_evaluator(spec, self._schema, projected, self._case_sensitive),
-                lambda file: of_partition(file.partition),
-            )
-        return self._by_spec[spec_id]
 
 
 class DeleteIndex:
     """Which delete files apply to a data file, by the rules of the specification.
 
-    - A deletion vector applies to the file it names, if it is not older. It stands for all position deletes.
+    - A deletion vector applies to the file it names, and is not older. It stands for all position deletes.
     - A position delete file applies within its partition, if it is not older; its bounds may name one file.
-    - An equality delete file applies to older files of its partition, or to all if it has no partition.
+    - An equality delete file applies to older files of its partition, or to all if its spec partitions by nothing.
     """
 
-    def __init__(self, deletes: Iterable[LiveFile]) -> None:
+    def __init__(self, deletes: Iterable[LiveFile], specs: Mapping[int, PartitionSpec]) -> None:
+        self._global_specs = {
+            spec_id
+            for spec_id, spec in specs.items()
+            if all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+        }
         self._vectors: dict[str, LiveFile] = {}
         self._by_path: defaultdict[str, list[LiveFile]] = defaultdict(list)
         self._by_partition: defaultdict[tuple[object, ...], list[LiveFile]] = defaultdict(list)
@@ -198,10 +151,12 @@ class DeleteIndex:
     def task(self, data: LiveFile) -> FileTask:
         """The data file with the deletes that apply to it."""
         file, number = data.file, data.sequence_number
-        partition = _partition_of(file)
+        partition = partition_key(file)
         vector = self._vectors.get(file.file_path)
         if vector is not None and vector.sequence_number < number:
-            vector = None
+            raise TableCorruptError(
+                vector.file.file_path, f"has a deletion vector that is older than its data file {file.file_path}"
+            )
         positions: list[LiveFile] = []
         if vector is None:
             positions = [
@@ -225,8 +180,7 @@ class DeleteIndex:
     def _add(self, each: LiveFile) -> None:
         file = each.file
         if file.content is DataFileContent.EQUALITY_DELETES:
-            # A partition without values is that of an unpartitioned spec: such deletes are global.
-            self._equality[_partition_of(file) if len(file.partition) else None].append(each)
+            self._equality[None if file.spec_id in self._global_specs else partition_key(file)].append(each)
         elif file.is_vector:
             target = file.referenced_data_file
             if target is None or target in self._vectors:
@@ -236,7 +190,7 @@ class DeleteIndex:
         elif target := target_of(file):
             self._by_path[target].append(each)
         else:
-            self._by_partition[_partition_of(file)].append(each)
+            self._by_partition[partition_key(file)].append(each)
 
 
 def target_of(file: TableFile) -> str | None:
@@ -249,17 +203,26 @@ def target_of(file: TableFile) -> str | None:
 
 
 def _may_be_about(file: TableFile, path: str) -> bool:
-    lower, upper = _path_bounds(file)
     if file.referenced_data_file is not None:
         return file.referenced_data_file == path
+    lower, upper = _path_bounds(file)
     return (lower is None or lower <= path) and (upper is None or path <= upper or path.startswith(upper))
 
 
 def _path_bounds(file: TableFile) -> tuple[str | None, str | None]:
-    lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH_ID)
-    upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH_ID)
-    return (lower.decode() if lower is not None else None, upper.decode() if upper is not None else None)
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    return _path(lower.get(DELETE_FILE_PATH_ID)), _path(upper.get(DELETE_FILE_PATH_ID))
 
 
-def _partition_of(file: TableFile) -> tuple[object, ...]:
-    return (file.spec_id, *(file.partition[place] for place in range(len(file.partition))))
+def _path(bound: bytes | None) -> str | None:
+    """A bound that is no text, or was cut within a character, proves nothing."""
+    try:
+        return None if bound is None else bound.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def partition_key(file: TableFile) -> tuple[object, ...]:
+    """The partition of a file, as something that equals itself."""
+    values = (file.partition[place] for place in range(len(file.partition)))
+    return (file.spec_id, *(_NAN if value != value else value for value in values))

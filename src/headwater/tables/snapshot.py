@@ -21,10 +21,11 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
+    CHANGED_PARTITION_COUNT_PROP,
     Operation,
     Snapshot,
-    SnapshotSummaryCollector,
     Summary,
+    UpdateMetrics,
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate, update_table_metadata
@@ -37,18 +38,19 @@ from headwater.tables.files import FileReader
 from headwater.tables.head import OPERATION
 from headwater.tables.manifest_edit import ManifestEdit
 from headwater.tables.manifest_writing import ManifestTerms, write_manifest_list
-from headwater.tables.manifests import first_row_id_of, read_manifest_list, with_first_row_id
+from headwater.tables.manifests import first_row_id_of, read_manifest_list, with_counts, with_first_row_id
+from headwater.tables.metadata_log import with_log_entry
 from headwater.tables.model import (
     Edit,
     NewFile,
     Staged,
     TableFile,
-    TableUsageError,
     TableVersion,
     UnsupportedTableError,
 )
-from headwater.tables.position_deletes import deleted_positions, position_delete_file
-from headwater.tables.scan import target_of
+from headwater.tables.position_deletes import position_delete_file
+from headwater.tables.scan import partition_key, target_of
+from headwater.tables.settling import refuse_stale, settle
 from headwater.tables.vectors import write_vectors
 
 
@@ -78,13 +80,14 @@ def stage_snapshot(
             hint="upgrade the table to version 2 first",
             path=metadata.location,
         )
-    settled = _settle(staging, edit)
+    settled = settle(staging.files, metadata, edit)
     terms = ManifestTerms(metadata, _new_snapshot_id(metadata, staging), metadata.next_sequence_number())
     folder, token = metadata.location.rstrip("/"), new_ulid(staging.clock, staging.randomness).lower()
     delete_files, new_files = _write_deletes(terms.version, settled.deletes, f"{folder}/data/{token}")
 
     parent = metadata.current_snapshot()
-    before = read_manifest_list(staging.files, parent) if parent else ()
+    known = metadata.specs().keys()
+    before = read_manifest_list(staging.files, parent, spec_ids=known) if parent else ()
     data = ManifestEdit(
         staging.files,
         terms,
@@ -106,8 +109,10 @@ def stage_snapshot(
         *data.apply(of_data, edit.added, edit.sequence_number),
         *deletes.apply(of_deletes, delete_files),
     ]
+    refuse_stale(metadata, edit, deletes.found)
     first_row_id = (metadata.next_row_id or 0) if isinstance(metadata, TableMetadataV3) else None
-    manifests, assigned = _with_row_ids(manifests, first_row_id)
+    counted = [with_counts(staging.files, each) for each in manifests]
+    manifests, assigned = _with_row_ids(counted, first_row_id)
     list_location = f"{folder}/metadata/snap-{terms.snapshot_id}-1-{token}.avro"
     listed = write_manifest_list(terms, parent.snapshot_id if parent else None, manifests, first_row_id)
 
@@ -126,39 +131,6 @@ def stage_snapshot(
         _with_snapshot(base, snapshot, staging.operation),
         (*new_files, *data.new_files, *deletes.new_files, NewFile(list_location, listed)),
     )
-
-
-@dataclass(frozen=True)
-class _Settled:
-    """An edit with its deletes laid over those that are there; files in which no row is left are removed."""
-
-    removed: frozenset[str]
-    deletes: Mapping[str, tuple[BitMap64, TableFile]]
-
-    @property
-    def touched(self) -> frozenset[str]:
-        """Data files whose deletes are replaced, or go with them."""
-        return self.removed | self.deletes.keys()
-
-
-def _settle(staging: Staging, edit: Edit) -> _Settled:
-    removed = set(edit.removed)
-    deletes: dict[str, tuple[BitMap64, TableFile]] = {}
-    for each in edit.deletes:
-        file = each.task.file
-        if not each.positions or file.file_path in removed:
-            continue
-        if each.positions.max() >= file.record_count:
-            raise TableUsageError(
-                f"{file.file_path} has {file.record_count} rows, so none at position {each.positions.max()}",
-                path=file.file_path,
-            )
-        merged = each.positions | deleted_positions(staging.files, each.task)
-        if len(merged) == file.record_count:
-            removed.add(file.file_path)
-        else:
-            deletes[file.file_path] = (merged, file)
-    return _Settled(frozenset(removed), deletes)
 
 
 def _write_deletes(
@@ -198,22 +170,32 @@ def _summary(
     deletes: ManifestEdit,
     properties: Mapping[str, str],
 ) -> Summary:
-    collector = SnapshotSummaryCollector()
-    schema, specs = metadata.schema(), metadata.specs()
+    metrics = UpdateMetrics()
     for each in (*data.added, *deletes.added):
-        collector.add_file(each, schema, specs[each.spec_id])
+        metrics.add_file(each)
     for each in (*data.dropped, *deletes.dropped):
-        collector.remove_file(each, schema, specs[each.spec_id])
-    parent = metadata.current_snapshot()
-    previous = parent.summary.additional_properties if parent and parent.summary else None
+        metrics.remove_file(each)
+    touched = (*data.added, *deletes.added, *data.dropped, *deletes.dropped)
+    changed = {partition_key(each) for each in touched if len(each.partition)}
+    counts = metrics.to_dict() | ({CHANGED_PARTITION_COUNT_PROP: str(len(changed))} if changed else {})
     # PyIceberg adds up totals for the operations that it can write itself; a replace adds up the same way.
-    totals = update_snapshot_summaries(Summary(Operation.OVERWRITE, **collector.build()), previous)
+    totals = update_snapshot_summaries(Summary(Operation.OVERWRITE, **counts), _totals_before(metadata))
     return Summary(operation, **{**totals.additional_properties, **properties})
+
+
+def _totals_before(metadata: TableMetadata) -> Mapping[str, str] | None:
+    """The totals that can be added to. What the parent does not say is left out from then on, and not taken for 0."""
+    parent = metadata.current_snapshot()
+    if parent is None:
+        return None
+    said = parent.summary.additional_properties if parent.summary else {}
+    totals = {key: value for key, value in said.items() if key.startswith("total-") and value.isdecimal()}
+    return totals or {"": ""}  # PyIceberg takes an empty one for that of an empty table
 
 
 def _with_snapshot(base: TableVersion, snapshot: Snapshot, operation: Ulid) -> TableMetadata:
     main = base.metadata.refs.get(MAIN_BRANCH)
-    return update_table_metadata(
+    updated = update_table_metadata(
         base.metadata,
         (
             AddSnapshotUpdate(snapshot=snapshot),
@@ -227,8 +209,8 @@ def _with_snapshot(base: TableVersion, snapshot: Snapshot, operation: Ulid) -> T
             ),
             SetPropertiesUpdate(updates={OPERATION: operation}),
         ),
-        metadata_location=base.location,
     )
+    return with_log_entry(updated, base.location, base.metadata.last_updated_ms) if base.location else updated
 
 
 def _new_snapshot_id(metadata: TableMetadata, staging: Staging) -> int:

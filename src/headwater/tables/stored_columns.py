@@ -9,13 +9,14 @@ import pyarrow as pa
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IcebergType, NestedField, PrimitiveType
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType, StructType
 
 from headwater.kernel.errors import HeadwaterError
 from headwater.tables.arrow import plain
 from headwater.tables.fitting import Fitting, fit_columns
 from headwater.tables.leaves import leaf_of, within
 from headwater.tables.model import TableCorruptError, TableFile
+from headwater.tables.pruning import spec_of
 
 
 def columns_of_file(location: str, names: Mapping[int, str], partition: Mapping[int, object]) -> Fitting:
@@ -55,12 +56,9 @@ class _ColumnsOfFile:
 
 def partition_constants(file: TableFile, metadata: TableMetadata) -> dict[int, object]:
     """Columns whose value the partition of the file gives, by field id."""
-    spec = metadata.specs().get(file.spec_id)
-    if spec is None:
-        raise TableCorruptError(file.file_path, f"is of partition spec {file.spec_id}, which the table does not have")
     return {
         each.source_id: file.partition[place]
-        for place, each in enumerate(spec.fields)
+        for place, each in enumerate(spec_of(metadata, file.spec_id, file.file_path).fields)
         if isinstance(each.transform, IdentityTransform)
     }
 
@@ -75,9 +73,17 @@ class Key:
     kind: PrimitiveType
 
     def values(self, batch: pa.RecordBatch, fitting: Fitting) -> pa.Array:
-        """The column, on its own."""
-        found = fit_columns(batch, (self.field,), fitting)[0]
+        """The column, on its own. There may be nulls in a required one: in deletes, and in rows that are deleted."""
+        field = self.field if fitting.name_of(self.field) is None else _optional(self.field)
+        found = fit_columns(batch, (field,), fitting)[0]
         return plain(within(found, self.path))
+
+
+def _optional(field: NestedField) -> NestedField:
+    kind = field.field_type
+    if isinstance(kind, StructType):
+        kind = StructType(*(_optional(each) for each in kind.fields))
+    return field.model_copy(update={"required": False, "field_type": kind})
 
 
 def key_of(schema: Schema, field_id: int) -> Key:

@@ -26,6 +26,21 @@ def fit_rows(batch: pa.RecordBatch, schema: Schema, stored: Sequence[NestedField
     )
 
 
+def fit_keys(rows: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
+    """These columns of some rows, as the table has them; nulls may be in all of them."""
+    optional = [each.model_copy(update={"required": False}) for each in fields]
+    names = [each.name for each in optional]
+    fitted = [fit_columns(batch, optional, _RowsOfUser()) for batch in batches_of(rows.select(names))]
+    columns = [pa.chunked_array([each[place] for each in fitted]) for place in range(len(names))]
+    return pa.table(columns, names=names)
+
+
+def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
+    """The rows; an empty batch when there are none, so that the columns are checked even then."""
+    none = [pa.array([], each.type) for each in rows.schema]
+    return rows.to_batches() or [pa.RecordBatch.from_arrays(none, schema=rows.schema)]
+
+
 def lineage_in(batch: pa.RecordBatch, metadata: TableMetadata) -> list[NestedField]:
     """Which columns of row lineage the rows carry; before v3 there is no such thing."""
     own = {each.name for each in metadata.schema().fields}

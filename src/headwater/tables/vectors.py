@@ -32,6 +32,8 @@ _COMPRESSED_FOOTER = 1
 _VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 # Length and magic before the bitmap, checksum behind it.
 _FRAME_BYTES = 12
+# The length before the bitmap has four bytes, and readers take it for a signed number.
+_LONGEST_BYTES = 2**31
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def read_puffin(data: bytes, location: str) -> Puffin:
         footer: Any = json.loads(data[start : len(data) - _TRAILER_BYTES])
         spans = tuple(_span(each) for each in footer["blobs"])
         found = Puffin(spans, dict(footer.get("properties") or {}))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise TableCorruptError(location, f"is a Puffin file whose footer cannot be read: {error!r}") from error
     for span in found.blobs:
         if span.offset < 0 or span.size_bytes < 0 or span.offset + span.size_bytes > start - len(_PUFFIN_MAGIC):
@@ -201,8 +203,12 @@ def _entry(
 def read_vector(files: FileReader, vector: TableFile) -> BitMap64:
     """The positions that a deletion vector holds; only its own span of the Puffin file is read."""
     offset, size_bytes = vector.content_offset, vector.content_size_in_bytes
-    if offset is None or size_bytes is None or offset < 0 or size_bytes < _FRAME_BYTES:
+    if offset is None or size_bytes is None or offset < 0 or not _FRAME_BYTES <= size_bytes < _LONGEST_BYTES:
         raise _damaged(vector, "has no place in its manifest entry")
+    if offset + size_bytes > vector.file_size_in_bytes:
+        raise _damaged(
+            vector, f"ends at byte {offset + size_bytes}, and the file after {vector.file_size_in_bytes} bytes"
+        )
     data = files.read(vector.file_path, span=(offset, offset + size_bytes))
     if len(data) != size_bytes:
         raise _damaged(vector, f"should have {size_bytes} bytes from {offset} on, of which {len(data)} are there")

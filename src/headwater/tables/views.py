@@ -21,6 +21,7 @@ from pyiceberg.view.metadata import (
 from headwater.kernel.clock import Clock
 from headwater.kernel.ids import Ulid
 from headwater.kernel.randomness import Randomness
+from headwater.tables.avro import DAMAGE, said
 from headwater.tables.create import uuid_from
 from headwater.tables.head import INCARNATION, OPERATION
 from headwater.tables.model import TableCorruptError, TableUsageError, UnsupportedTableError
@@ -123,7 +124,7 @@ def decode_view(data: bytes, location: str) -> ViewMetadata:
     try:
         document = json.loads(data)
         version = document["format-version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise TableCorruptError(location, "is not the metadata of a view, or was cut short") from None
     if isinstance(version, int) and version > VIEW_FORMAT_VERSION:
         raise UnsupportedTableError(
@@ -131,8 +132,8 @@ def decode_view(data: bytes, location: str) -> ViewMetadata:
         )
     try:
         view = ViewMetadata.model_validate(document)
-    except (PydanticValidationError, ValidationError, ValueError, TypeError) as error:
-        raise TableCorruptError(location, f"is not the metadata of a view: {error}") from error
+    except (*DAMAGE, PydanticValidationError, ValidationError) as error:
+        raise TableCorruptError(location, f"is not the metadata of a view: {said(error)}") from error
     schema_ids = {each.schema_id for each in view.schemas}
     if view.current_version_id not in {each.version_id for each in view.versions}:
         raise TableCorruptError(location, f"has no version {view.current_version_id}, though it is current")
