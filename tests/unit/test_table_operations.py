@@ -33,6 +33,7 @@ from pyiceberg.types import (
 )
 from pyroaring import BitMap64
 
+from headwater.storage.port import Overwrite
 from headwater.tables import manifest_edit
 from headwater.tables.evolve import has_rows, upgrade
 from headwater.tables.manifests import first_row_id_of, read_manifest, read_manifest_list
@@ -579,3 +580,18 @@ def test_deletes_and_rows_in_one_snapshot(world: TableWorld, table: TableVersion
         Operation.DELETE,
     )
     assert len(ids(world, world.commit(staged))) == 5
+
+
+@VERSIONS
+def test_a_manifest_list_that_was_cut_between_blocks_is_noticed(world: TableWorld, version: int) -> None:
+    made = world.create(SCHEMA, format_version=version)
+    made = world.commit(append(world.staging(), made, rows(1)))
+    snapshot = made.metadata.current_snapshot()
+    assert snapshot is not None
+    path = snapshot.manifest_list.removeprefix(world.root + "/")
+    data = world.files.read(snapshot.manifest_list)
+    # Without its only block: a sound Avro file that has no manifest in it.
+    header = data[: data.index(data[-16:]) + 16]
+    world.store.put(path, header, Overwrite())
+    with pytest.raises(TableCorruptError, match="snap-"):
+        plan_scan(world.files, made.metadata)

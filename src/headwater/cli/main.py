@@ -18,6 +18,7 @@ import click
 
 from headwater import __version__
 from headwater.app import App
+from headwater.cli.output import shown
 from headwater.kernel import failpoints, logs, settings
 from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.kernel.logs import scrub, scrub_value
@@ -108,9 +109,13 @@ def report(error: HeadwaterError, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(scrub_value(error.as_json())), err=True)
         return
-    click.echo(f"error: {scrub(error.message)}", err=True)
+    click.echo(f"error: {_lines(error.message)}", err=True)
     if error.hint:
-        click.echo(f"  way out: {scrub(error.hint)}", err=True)
+        click.echo(f"  way out: {_lines(error.hint)}", err=True)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(shown(line) for line in scrub(text).splitlines())
 
 
 if __name__ == "__main__":

@@ -38,7 +38,14 @@ from headwater.tables.files import FileReader
 from headwater.tables.head import OPERATION
 from headwater.tables.manifest_edit import ManifestEdit
 from headwater.tables.manifest_writing import ManifestTerms, write_manifest_list
-from headwater.tables.manifests import first_row_id_of, read_manifest_list, with_counts, with_first_row_id
+from headwater.tables.manifests import (
+    MANIFEST_LIST_SEAL,
+    first_row_id_of,
+    manifest_list_seal,
+    read_manifest_list,
+    with_counts,
+    with_first_row_id,
+)
 from headwater.tables.metadata_log import with_log_entry
 from headwater.tables.model import (
     Edit,
@@ -122,7 +129,17 @@ def stage_snapshot(
         sequence_number=terms.sequence_number,
         timestamp_ms=max(int(staging.clock.now().timestamp() * 1000), metadata.last_updated_ms),
         manifest_list=list_location,
-        summary=_summary(operation, metadata, data, deletes, {OPERATION: staging.operation, **(properties or {})}),
+        summary=_summary(
+            operation,
+            metadata,
+            data,
+            deletes,
+            {
+                **(properties or {}),
+                OPERATION: staging.operation,
+                MANIFEST_LIST_SEAL: manifest_list_seal(list_location, listed),
+            },
+        ),
         schema_id=metadata.current_schema_id,
         first_row_id=first_row_id,
         added_rows=assigned if first_row_id is not None else None,
