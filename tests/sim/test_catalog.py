@@ -10,7 +10,7 @@ import pytest
 from tests.sim.catalog_world import run
 
 QUICK = 200
-FULL = int(os.environ.get("SEEDS", "1500"))
+FULL = int(os.environ.get("SEEDS", "500"))
 CHUNK = 50
 
 

@@ -61,6 +61,7 @@ from pyroaring import BitMap64
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.randomness import system_randomness
 from headwater.storage.file import FileStore
+from headwater.storage.memory import MemoryStore
 from headwater.tables.merge import upsert
 from headwater.tables.model import FILE_COLUMN, POSITION_COLUMN, TableVersion
 from headwater.tables.operations import append, delete, delete_positions, overwrite, rewrite
@@ -77,8 +78,6 @@ SPECIAL = st.sampled_from([-0.0, 0.0, math.inf, -math.inf, math.nan])
 FLOATS = st.floats(width=32) | SPECIAL
 # Those that have no digits beyond a float's would hide whoever cuts them off.
 DOUBLES = st.sampled_from([0.1, 1e300, -1e-300]) | st.floats() | SPECIAL
-# Types of which filters and partitions have more ways to go wrong.
-DELICATE = (FloatType(), DoubleType(), DoubleType(), UUIDType(), IntegerType())
 # Every type that all engines read: how it is written, and how values of it are made.
 TYPES: dict[IcebergType, st.SearchStrategy[Any]] = {
     BooleanType(): st.booleans(),
@@ -161,7 +160,7 @@ class Model:
 
 
 @pytest.mark.proves("tables/write")
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.data())
 @pytest.mark.parametrize("version", [2, 3])
 def test_tables_hold_what_the_model_holds(version: int, data: st.DataObject) -> None:
@@ -267,41 +266,39 @@ def filters(draw: st.DrawFn, column: NestedField, there: list[Any]) -> tuple[Boo
 
 
 @pytest.mark.proves("tables/write")
-@settings(max_examples=100)
+@settings(max_examples=6)
 @given(st.data())
-def test_filters_match_what_the_model_matches(data: st.DataObject) -> None:
+@pytest.mark.parametrize("kind", sorted(TYPES, key=str), ids=str)
+def test_filters_match_what_the_model_matches(kind: IcebergType, data: st.DataObject) -> None:
     """One column, of any type and in any partition: what is read and what is deleted by it, in files that repeat it."""
-    kind = data.draw(st.sampled_from([*sorted(TYPES, key=str), *DELICATE]), label="type")
     column = NestedField(2, "c", kind)
     schema = Schema(NestedField(1, "id", LongType(), required=True), column)
-    transform = data.draw(st.sampled_from([None, *TRANSFORMS.get(type(kind), ())]), label="transform")
+    # The partition that tells most comes first: the first choice is the likeliest.
+    transform = data.draw(st.sampled_from([*TRANSFORMS.get(type(kind), ()), None]), label="transform")
     spec = PartitionSpec() if transform is None else PartitionSpec(PartitionField(2, 1000, transform, "part"))
-    values = data.draw(st.lists(TYPES[kind] | st.none(), min_size=2, max_size=6), label="values")
-    with tempfile.TemporaryDirectory(prefix="headwater-property-") as folder:
-        world = TableWorld(f"file://{folder}", FileStore(Path(folder), SystemClock(), system_randomness()))
-        table, model = world.create(schema, spec=spec), Model(schema)
-        for some in (values[:2], values[2:], values[:1]):
-            new: list[dict[str, Any]] = [
-                {"id": len(model.rows) + place, "c": value} for place, value in enumerate(some)
-            ]
-            table = world.commit(append(world.staging(), table, model.table(new)))
-            model.rows.update({row["id"]: row for row in new})
-        for _ in range(2):
-            where, matches = data.draw(filters(column, values), label="filter")
-            plan = plan_scan(world.files, table.metadata, row_filter=where)
-            found = [
-                each
-                for task in plan.tasks
-                for batch in read_task(world.files, task, plan=plan, columns=("id",), row_filter=where)
-                for each in batch.column(0).to_pylist()
-            ]
-            expected = [key for key, row in model.rows.items() if matches(row["c"])]
-            assert sorted(found) == expected
-            staged = delete(world.staging(), table, where)
-            world.files.write(staged.files)
-            left = world.rows(TableVersion(staged.metadata), columns=["id"])
-            kept = left["id"].to_pylist() if left.num_rows else []
-            assert sorted(kept) == [key for key in model.rows if key not in expected]
+    values = data.draw(st.lists(TYPES[kind], min_size=1, max_size=3), label="values")
+    world = TableWorld("memory://lake", MemoryStore(SystemClock()))
+    table, model = world.create(schema, spec=spec), Model(schema)
+    for some in ([*values, None], values[:1], [None]):
+        new: list[dict[str, Any]] = [{"id": len(model.rows) + place, "c": value} for place, value in enumerate(some)]
+        table = world.commit(append(world.staging(), table, model.table(new)))
+        model.rows.update({row["id"]: row for row in new})
+    for _ in range(6):
+        where, matches = data.draw(filters(column, values), label="filter")
+        plan = plan_scan(world.files, table.metadata, row_filter=where)
+        found = [
+            each
+            for task in plan.tasks
+            for batch in read_task(world.files, task, plan=plan, columns=("id",), row_filter=where)
+            for each in batch.column(0).to_pylist()
+        ]
+        expected = [key for key, row in model.rows.items() if matches(row["c"])]
+        assert sorted(found) == expected
+        staged = delete(world.staging(), table, where)
+        world.files.write(staged.files)
+        left = world.rows(TableVersion(staged.metadata), columns=["id"])
+        kept = left["id"].to_pylist() if left.num_rows else []
+        assert sorted(kept) == [key for key in model.rows if key not in expected]
 
 
 def is_number(value: Any) -> bool:
