@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -125,8 +126,11 @@ class App:
         )
         return self._lake(url, catalog, store)
 
-    def open_lake(self, url: str, *, read_only: bool = False) -> Lake:
-        """The lake at this URL; what is no lake yet is refused, not made one."""
+    def open_lake(self, url: str, *, read_only: bool = False, sweep: bool = True) -> Lake:
+        """The lake at this URL; what is no lake yet is refused, not made one.
+
+        Whoever opens it to write first recovers what dead writers left behind, unless it is told not to.
+        """
         from headwater.catalog.embedded.open import open_embedded
 
         store = self.open_store(url, writable=not read_only, needed=History.needed if read_only else WRITING)
@@ -138,10 +142,14 @@ class App:
             policy=self.retry().policy,
             read_only=read_only,
         )
-        return self._lake(url, catalog, store)
+        lake = self._lake(url, catalog, store)
+        if sweep and not read_only:
+            lake.writing.recovery.sweep()
+        return lake
 
     def _lake(self, url: str, catalog: Catalog, store: ObjectStore) -> Lake:
         from headwater.lake import Lake
+        from headwater.publish.service import open_writing
         from headwater.query import QueryOptions
         from headwater.tables.files import Files
 
@@ -155,7 +163,20 @@ class App:
             timeout_seconds=query.timeout_seconds,
         )
         location = location_of(url)
-        return Lake(catalog, Files({**stores, location: store}), location=location, options=options)
+        files = Files({**stores, location: store})
+        writing = None
+        if catalog.heads is not None and Capability.CREATE in store.capabilities:
+            writing = open_writing(
+                catalog,
+                files,
+                store,
+                location=location,
+                clock=self.clock,
+                randomness=self.randomness,
+                lease=timedelta(seconds=self.settings.publish.lease_seconds),
+                skew=timedelta(seconds=self.settings.sequence.clock_skew_seconds),
+            )
+        return Lake(catalog, files, location=location, options=options, writing=writing)
 
     def _refuse_nested(self, url: str) -> None:
         """A lake owns everything beneath it, so none lies within another."""

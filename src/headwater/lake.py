@@ -18,12 +18,15 @@ from pyiceberg.view.metadata import ViewMetadata
 
 from headwater import query
 from headwater.catalog.errors import BehindHorizonError
-from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey, ViewContent
+from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog
 from headwater.catalog.travel import resolve
 from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.publish.service import Writing
+from headwater.publish.transaction import Transaction
 from headwater.query import OpenTable, OpenView, QueryOptions
+from headwater.storage.errors import ReadOnlyError
 from headwater.tables.files import Files
 from headwater.tables.metadata import decode_metadata
 from headwater.tables.model import TableVersion
@@ -58,11 +61,13 @@ class Lake:
         *,
         location: str,
         options: QueryOptions = QueryOptions(),  # noqa: B008  (frozen)
+        writing: Writing | None = None,
     ) -> None:
         self.catalog = catalog
         self.files = files
         self.location = location
         self._options = options
+        self._writing = writing
         self._table = lru_cache(_DOCUMENTS_KEPT)(self._read_table)
         self._view = lru_cache(_DOCUMENTS_KEPT)(self._read_view)
 
@@ -124,6 +129,30 @@ class Lake:
             yield _TablesAt(self, at_hash)
             held.check()
 
+    @contextmanager
+    def transaction(
+        self, *, branch: str = DEFAULT_BRANCH, actor: str, message: str = "a transaction"
+    ) -> Iterator[Transaction]:
+        """Statements over any number of tables that land as one commit when the block ends well, or not at all."""
+        writing = self.writing
+        ref = self.catalog.ref(branch)
+        with self.catalog.hold(ref.hash, holder="transaction") as held:
+            transaction = Transaction(
+                _StateAt(self, ref), staging=writing.staging(), actor=actor, message=message, options=self._options
+            )
+            yield transaction
+            wish = transaction.wish()
+            held.check()
+            if wish is not None:
+                transaction.commit = writing.publisher.publish(wish)
+
+    @property
+    def writing(self) -> Writing:
+        """What writing needs; refused on a lake that is open for reading only."""
+        if self._writing is None:
+            raise ReadOnlyError(f"{self.name} is open for reading only", hint="open it without read_only")
+        return self._writing
+
     def content(self, key: TableKey, at_hash: str) -> TableContent | ViewContent:
         """What the catalog holds for a table or view; one that is not there is an error that names its neighbours."""
         content = self.catalog.content(at_hash, [key]).get(key)
@@ -170,6 +199,26 @@ class _TablesAt:
         if isinstance(content, ViewContent):
             return _opened(self._lake.view_at(content), key)
         return None
+
+
+class _StateAt(_TablesAt):
+    """The lake at the commit on which a transaction stands."""
+
+    def __init__(self, lake: Lake, ref: Ref) -> None:
+        super().__init__(lake, ref.hash)
+        self.ref = ref
+        self.files = lake.files
+
+    def content(self, key: TableKey) -> Content | None:
+        """What the branch held for this key."""
+        return self._lake.catalog.content(self._hash, [key]).get(key)
+
+    def table(self, key: TableKey) -> TableVersion:
+        """The table of this name."""
+        content = self._lake.content(key, self._hash)
+        if not isinstance(content, TableContent):
+            raise UsageError(f"{key} is a view, and cannot be written", table=str(key))
+        return self._lake.table_at(content)
 
 
 def _opened(view: ViewMetadata, key: TableKey) -> OpenView:

@@ -32,10 +32,13 @@ COMMANDS = {
     "diff": "lake",
     "doctor": "doctor",
     "init": "lake",
+    "mutate": "publish",
     "query": "query",
+    "recover": "publish",
     "refs": "lake",
     "sequence": "sequence",
     "show": "lake",
+    "sidecars": "publish",
     "tables": "lake",
 }
 

@@ -37,7 +37,7 @@ def query(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv are two answers: give one of them")
     url, (sql,) = split(app, words, "SQL")
-    lake = app.open_lake(url)
+    lake = app.open_lake(url, sweep=False)
     with lake.stream(sql, branch=branch, at=at) as reader:
         if as_json:
             names = unique(reader.schema.names)

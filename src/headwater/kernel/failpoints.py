@@ -50,6 +50,12 @@ class Failpoint(enum.StrEnum):
     CATALOG_COMMIT_AFTER_OBJECTS = "catalog.commit.after-objects"
     CATALOG_COMMIT_AFTER_MANIFEST = "catalog.commit.after-manifest"
 
+    PUBLISH_AFTER_SIDECAR = "publish.after-sidecar"
+    PUBLISH_AFTER_HEAD = "publish.after-head"
+    PUBLISH_AFTER_COMMIT = "publish.after-commit"
+    RECOVERY_AFTER_RESTORE = "publish.recovery.after-restore"
+    RECOVERY_AFTER_PUBLISH = "publish.recovery.after-publish"
+
 
 class Action(enum.StrEnum):
     """What an armed failpoint does."""

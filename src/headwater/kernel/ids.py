@@ -19,7 +19,11 @@ _SHAPE = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 def new_ulid(clock: Clock, randomness: Randomness) -> Ulid:
     """A fresh id: 48 bits of milliseconds, 80 bits of randomness, in Crockford's base 32."""
     milliseconds = int(clock.now().timestamp() * 1000)
-    number = (milliseconds << 80) | int.from_bytes(randomness.randbytes(10), "big")
+    return ulid_of((milliseconds << 80) | int.from_bytes(randomness.randbytes(10), "big"))
+
+
+def ulid_of(number: int) -> Ulid:
+    """The id that these 128 bits spell."""
     return Ulid("".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5)))
 
 

@@ -116,6 +116,14 @@ class SequenceSettings(_Section):
     )
 
 
+class PublishSettings(_Section):
+    """Transactions."""
+
+    lease_seconds: Seconds = Field(
+        60.0, description="How long a change may take from its note to its commit; then others may undo it."
+    )
+
+
 class SparkSettings(_Section):
     """Where Spark runs."""
 
@@ -145,6 +153,7 @@ class Settings(_Section):
     storage: StorageSettings = Field(default_factory=lambda: StorageSettings(), description="Object stores.")
     sequence: SequenceSettings = Field(default_factory=lambda: SequenceSettings(), description="Sequences.")
     query: QuerySettings = Field(default_factory=lambda: QuerySettings(), description="Queries.")
+    publish: PublishSettings = Field(default_factory=lambda: PublishSettings(), description="Transactions.")
     spark: SparkSettings = Field(default_factory=lambda: SparkSettings(), description="Spark.")
 
 

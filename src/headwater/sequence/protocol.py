@@ -58,15 +58,17 @@ class Sequencer(History):
 
     needed = WRITING
 
-    def write(self, payload: bytes, *, after: Entry | None) -> Entry:
+    def write(self, payload: bytes, *, after: Entry | None, writer: Ulid | None = None) -> Entry:
         """Commit `payload` as the successor of `after` (None: as the first entry).
 
+        `writer` is the identity of the write, for those who have told of it beforehand; nobody uses one twice.
         Raises `SequenceConflictError` when it is proven that it did not commit, and
         `SequenceOutcomeUnknownError` when that cannot be told.
         """
         self.boundary.require_readable()
         number = after.id + 1 if after else FIRST_ID
-        entry = Entry(number, new_ulid(self.clock, self.randomness), after.writer if after else None, payload)
+        identity = writer or new_ulid(self.clock, self.randomness)
+        entry = Entry(number, identity, after.writer if after else None, payload)
         data = self._codec.encode(Body(entry.writer, entry.previous, payload))
         path = self.namespace.path_of(number)
         hit(Failpoint.WRITE_BEFORE_CREATE)

@@ -109,7 +109,7 @@ def edit_planned(
     edit = Edit(deletes=tuple(RowDeletes(task, positions) for task, positions in deletes))
     if rows is None:
         return stage_snapshot(staging, base, edit, Operation.DELETE)
-    return _stage(staging, base, edit, Operation.OVERWRITE, rows, sink)
+    return _stage(staging, base, edit, Operation.OVERWRITE if edit.deletes else Operation.APPEND, rows, sink)
 
 
 def rewrite(staging: Staging, base: TableVersion, tasks: Sequence[FileTask], *, sink: FileSink | None = None) -> Staged:

@@ -1,0 +1,67 @@
+"""Errors of publishing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headwater.catalog.model import TableKey
+from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError
+from headwater.kernel.ids import Ulid
+from headwater.publish.model import HeadState
+
+
+class PublishOutcomeUnknownError(OutcomeUnknownError):
+    """The change may land yet, or not. Asking by its operation settles it (P3)."""
+
+    def __init__(self, operation: Ulid, why: str) -> None:
+        super().__init__(
+            f"whether operation {operation} was committed is not known: {why}",
+            operation=operation,
+            hint=f"run `headwater recover --operation {operation}` before doing the work again",
+        )
+
+
+class RecoveryPendingError(ConflictError):
+    """A table is held by a change whose writer died, and which has to be rolled back first."""
+
+    def __init__(self, key: TableKey, operation: Ulid, until: str) -> None:
+        super().__init__(
+            f"{key} is held by operation {operation}, whose writer has not finished",
+            hint=f"it is recovered by the next read-write open, or `headwater recover`, after {until}",
+            table=str(key),
+            operation=operation,
+        )
+
+
+class RecoveryAbortedError(CorruptError):
+    """A head is behind its pin, which cannot be: objects were removed by hand. The sidecar is kept."""
+
+    def __init__(self, operation: Ulid, states: Mapping[TableKey, HeadState]) -> None:
+        told = ", ".join(f"{key} is {state}" for key, state in sorted(states.items()))
+        super().__init__(
+            f"operation {operation} cannot be recovered: {told}",
+            hint="find out who removed objects of that table; its sidecar stays until a person has looked",
+            operation=operation,
+        )
+
+
+class HeadDriftError(CorruptError):
+    """A table's head is not what the branch pins, and no sidecar explains it."""
+
+    def __init__(self, key: TableKey, pinned_id: int, latest_id: int) -> None:
+        super().__init__(
+            f"{key} is pinned at version {pinned_id}, but its newest is {latest_id}, and no pending change explains it",
+            hint="run `headwater repair`",
+            table=str(key),
+        )
+
+
+class SidecarCorruptError(CorruptError):
+    """A sidecar cannot be read, or is of a newer version. It is kept; nothing is recovered or written until then."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(
+            f"{path} {what}",
+            hint="reading the lake works; upgrade headwater, or let a person look at the file before it is moved away",
+            path=path,
+        )

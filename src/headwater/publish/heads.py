@@ -1,0 +1,85 @@
+"""The head of a table on a branch: which sequence it is, and what lies in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from pyiceberg.table.metadata import TableMetadata
+
+from headwater.catalog.model import TableContent
+from headwater.catalog.port import TableHeads
+from headwater.kernel.ids import Ulid, parse_ulid
+from headwater.publish.model import HeadFacts, PlannedHead
+from headwater.sequence.model import ID_DIGITS, Entry
+from headwater.sequence.protocol import Sequencer
+from headwater.storage.errors import ObjectNotFoundError
+from headwater.tables.files import normalise
+from headwater.tables.head import METADATA_FOLDER, METADATA_SUFFIX, WRITER
+
+# The branch on which a table was made: its sequence is the table's own, others fork.
+HOME = "headwater.branch"
+
+_VERSION = re.compile(rf"/{METADATA_FOLDER}/([0-9]{{{ID_DIGITS}}}){re.escape(METADATA_SUFFIX)}$")
+
+
+class Heads:
+    """The heads of a lake's tables."""
+
+    def __init__(self, heads: TableHeads, location: str) -> None:
+        self._heads = heads
+        self._location = normalise(location)
+
+    def sequence(self, path: str) -> Sequencer:
+        """The sequence whose root is this path in the lake."""
+        return self._heads.head(path)
+
+    def path_for(self, metadata: TableMetadata, branch_incarnation: Ulid) -> str:
+        """The root of the branch's own sequence of the table: the table's, or a fork by branch incarnation (P7)."""
+        table = normalise(metadata.location).removeprefix(self._location + "/")
+        if metadata.properties.get(HOME) == branch_incarnation:
+            return table
+        return f"{table}/branches/{branch_incarnation}"
+
+    def id_in(self, path: str, content: TableContent | None) -> int:
+        """The id that the content has in this sequence; 0 when it lies elsewhere."""
+        if content is None:
+            return 0
+        location = normalise(content.metadata_location)
+        found = _VERSION.search(location)
+        if found is None or location[: found.start()] != f"{self._location}/{path}":
+            return 0
+        return int(found[1])
+
+    def located(self, path: str, number: int, content: TableContent) -> TableContent:
+        """The content at this id of the sequence."""
+        return replace(content, metadata_location=f"{self._location}/{self.sequence(path).namespace.path_of(number)}")
+
+    def entry_before(self, head: PlannedHead, metadata: TableMetadata | None) -> Entry | None:
+        """What a planned head follows on, as far as writing needs to know it: its id and its writer."""
+        if head.expected_id == 0:
+            return None
+        writer = metadata.properties.get(WRITER) if metadata is not None else None
+        if writer is None:
+            return self.sequence(head.path).read(head.expected_id)
+        return Entry(head.expected_id, parse_ulid(writer), None, b"")
+
+    def facts(self, head: PlannedHead, pinned: object) -> HeadFacts:
+        """What is found of a planned head."""
+        sequence = self.sequence(head.path)
+        latest = sequence.latest()
+        content = pinned if isinstance(pinned, TableContent) else None
+        return HeadFacts(
+            pinned=content,
+            pinned_id=self.id_in(head.path, content),
+            latest_id=latest.id if latest else 0,
+            writer_at_planned=_writer(sequence, head.planned_id),
+            writer_after=_writer(sequence, head.planned_id + 1),
+        )
+
+
+def _writer(sequence: Sequencer, number: int) -> Ulid | None:
+    try:
+        return sequence.read(number).writer
+    except ObjectNotFoundError:
+        return None

@@ -1,0 +1,171 @@
+"""What publishing talks about: the wish of a writer, its durable note of intent, and what a recoverer makes of it."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from headwater.catalog.model import Content, TableContent, TableKey
+from headwater.kernel.ids import Ulid, ulid_of
+from headwater.tables.model import Staged
+
+RECOVERY_ACTOR = "headwater:recovery"
+
+
+class WriterKind(enum.StrEnum):
+    """Who moves heads. Each takes the same four steps."""
+
+    TRANSACTION = "transaction"
+    LOAD = "load"
+    SCHEMA_APPLY = "schema-apply"
+    MERGE = "merge"
+    OPTIMIZE = "optimize"
+    INDICES = "indices"
+
+
+@dataclass(frozen=True)
+class TableWish:
+    """What shall become of one table: a staged change, or None to drop it.
+
+    `pinned` is what the branch held when the table was first touched, None for a new table; `base` is what that says,
+    and `document` its JSON, of which nothing that we do not know gets lost.
+    """
+
+    key: TableKey
+    pinned: TableContent | None
+    staged: Staged | None
+    base: TableMetadata | None = None
+    document: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Everything that a writer wants to land as one commit, and everything that it rests on.
+
+    `reads` are the versions of tables that were only read (P8).
+    """
+
+    kind: WriterKind
+    actor: str
+    message: str
+    branch: str
+    branch_incarnation: Ulid
+    operation: Ulid
+    tables: tuple[TableWish, ...]
+    reads: Mapping[TableKey, Content | None] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlannedHead:
+    """One head that is to move: along which sequence, from which id, to which identity, and what will be pinned then.
+
+    `path` is the root of the sequence in the lake. `expected_id` is the id that the plan follows on, 0 where the
+    sequence is empty: a new table, or the first write of a branch to a table that it shares.
+    """
+
+    key: TableKey
+    path: str
+    incarnation: str
+    pinned: TableContent | None
+    expected_id: int
+    identity: Ulid
+    planned: TableContent
+
+    @property
+    def planned_id(self) -> int:
+        """The id that the planned version takes."""
+        return self.expected_id + 1
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """The durable note of intent, written before the first head moves.
+
+    While `lease_until` lies ahead its writer may be alive, and no other process touches its heads (P1). `drops` are
+    tables that go: they have no head to move.
+    """
+
+    operation: Ulid
+    kind: WriterKind
+    actor: str
+    message: str
+    branch: str
+    branch_incarnation: Ulid
+    process: Ulid
+    lease_until: datetime
+    heads: tuple[PlannedHead, ...]
+    drops: Mapping[TableKey, TableContent] = field(default_factory=dict)
+    reads: Mapping[TableKey, Content | None] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def restore_identity(self, head: PlannedHead) -> Ulid:
+        """The identity of the object that takes the plan's place in a rollback: the same for every recoverer (P1)."""
+        return _derived(f"restore/{self.operation}/{head.path}")
+
+    @property
+    def rollback_operation(self) -> Ulid:
+        """The operation of the commit that a rollback makes: it must not be taken for the writer's own."""
+        return _derived(f"rollback/{self.operation}")
+
+    @property
+    def audit_operation(self) -> Ulid:
+        """The operation of the commit that only tells of a recovery."""
+        return _derived(f"audit/{self.operation}")
+
+
+def _derived(text: str) -> Ulid:
+    return ulid_of(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
+
+
+class HeadState(enum.StrEnum):
+    """Where a head is found, beside what a sidecar planned for it."""
+
+    NOT_MOVED = "not moved"
+    AS_PLANNED = "moved as planned"
+    RESTORED = "restored"
+    MOVED_ONCE = "moved once by somebody else"
+    MOVED_SEVERAL_TIMES = "moved several times"
+    BEHIND_PIN = "behind the pin"
+    GONE = "its table is gone"
+
+
+class Verdict(enum.StrEnum):
+    """What becomes of a sidecar: all or nothing."""
+
+    PUBLISHED = "published"
+    FORWARD = "rolled forward"
+    BACK = "rolled back"
+    DISCARD = "discarded"
+    ABORT = "aborted"
+
+
+@dataclass(frozen=True)
+class HeadFacts:
+    """What was found of one planned head.
+
+    `pinned` is what the branch holds now. `latest_id` is the newest object of the sequence, 0 when there is none.
+    `writer_at_planned` and `writer_after` are the identities at the planned id and at the one behind it.
+    """
+
+    pinned: Content | None
+    pinned_id: int
+    latest_id: int
+    writer_at_planned: Ulid | None
+    writer_after: Ulid | None
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a recovery did with one sidecar."""
+
+    operation: Ulid
+    verdict: Verdict
+    states: Mapping[TableKey, HeadState]
+    commit: str | None = None

@@ -1,0 +1,277 @@
+"""Publishing a change of many tables as one commit.
+
+Promise: a change that is reported is in the branch's log, whole, exactly once. One that is reported as a conflict is
+in no log and never will be. Readers see all of it or nothing: they go by the pins, and those change in one commit.
+
+Invariants:
+
+    1  No head moves before the sidecar that plans its move is durable; no sidecar is deleted while a head is where only
+       it explains.
+    2  A head moves only to the successor of the version that the plan was made on, under the identity that the sidecar
+       names: somebody else's object at the same id is never taken for ours.
+    3  The pins change only by one commit that expects, for every head, the version that the plan was made on, and for
+       every table that was read, the version that was read (P8).
+    4  From phase A on, an error is either proven absent or an unknown outcome with its operation (P3).
+
+Commit point: the catalog's commit in phase C. (A recoverer that rolls the change forward makes the same commit, under
+the same operation.)
+
+Steps, and what a crash after each leaves behind:
+
+    staged files          files that nothing refers to
+    A  sidecar            a note of a change that did not begin: rolled back, which occupies the planned ids
+    B  heads, in order    some heads ahead of their pins: rolled back, or forward when all have moved
+    C  commit             a published change with a stale sidecar: told in the log, deleted (P4)
+    D  sidecar deleted    nothing
+
+The heads of the changed tables move in the order of their keys, so that of two writers that cross, one wins (P2). Who
+loses after its first head has moved restores its own heads and publishes that before it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headwater.catalog.errors import (
+    CatalogBusyError,
+    CommitOutcomeUnknownError,
+    ExpectedVersionMismatchError,
+    RefConflictError,
+)
+from headwater.catalog.model import Commit, TableContent
+from headwater.catalog.port import Catalog
+from headwater.kernel.clock import Clock
+from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError
+from headwater.kernel.failpoints import Failpoint, hit
+from headwater.kernel.ids import new_ulid
+from headwater.kernel.logs import Log
+from headwater.kernel.randomness import Randomness
+from headwater.publish.errors import PublishOutcomeUnknownError
+from headwater.publish.heads import Heads
+from headwater.publish.model import PlannedHead, Sidecar, TableWish, Verdict, Wish
+from headwater.publish.queues import WriteQueues
+from headwater.publish.recovery import Recovery
+from headwater.publish.requests import forward_request
+from headwater.publish.sidecars import Sidecars
+from headwater.sequence.model import SequenceConflictError, SequenceOutcomeUnknownError
+from headwater.storage.errors import StorageOutcomeUnknownError
+from headwater.tables.files import Files
+from headwater.tables.head import INCARNATION
+from headwater.tables.metadata import encode_metadata
+
+# How often a publish is tried again because the branch moved, while nothing that matters to it did.
+PUBLISH_RETRIES = 5
+LEASE = timedelta(seconds=60)
+
+_log = Log("publish")
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A head that is to move, and the bytes that it moves to."""
+
+    head: PlannedHead
+    wish: TableWish
+    payload: bytes
+
+
+class Publisher:
+    """Takes wishes to commits. One for a lake and process; safe to share among threads."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        files: Files,
+        heads: Heads,
+        sidecars: Sidecars,
+        recovery: Recovery,
+        *,
+        clock: Clock,
+        randomness: Randomness,
+        lease: timedelta = LEASE,
+    ) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._heads = heads
+        self._sidecars = sidecars
+        self._recovery = recovery
+        self._clock = clock
+        self._randomness = randomness
+        self._lease = lease
+        self._process = recovery.process
+        self.queues: WriteQueues = recovery.queues
+
+    def publish(self, wish: Wish) -> Commit:
+        """Commit the wish, or say why not."""
+        with self.queues.hold(wish.branch, [each.key for each in wish.tables]):
+            self._recovery.heal(wish.branch, [each.key for each in wish.tables])
+            self._refuse_lost(wish)
+            planned = self._plan(wish)
+            self._files.write(file for each in wish.tables if each.staged for file in each.staged.files)
+            sidecar = self._note(wish, planned)
+            if planned:
+                self._write_note(sidecar)
+            return self._carry_out(sidecar, planned)
+
+    def _plan(self, wish: Wish) -> tuple[_Planned, ...]:
+        planned = []
+        for each in sorted(wish.tables, key=lambda table: table.key):
+            if each.staged is None:
+                continue
+            metadata = each.staged.metadata
+            path = self._heads.path_for(metadata, wish.branch_incarnation)
+            expected_id = self._heads.id_in(path, each.pinned)
+            content = TableContent(
+                metadata.properties[INCARNATION],
+                "",
+                metadata.current_snapshot_id,
+                metadata.current_schema_id,
+                metadata.default_spec_id,
+                metadata.default_sort_order_id or 0,
+            )
+            head = PlannedHead(
+                each.key,
+                path,
+                content.content_id,
+                each.pinned,
+                expected_id,
+                new_ulid(self._clock, self._randomness),
+                self._heads.located(path, expected_id + 1, content),
+            )
+            planned.append(_Planned(head, each, encode_metadata(metadata, base=each.document)))
+        return tuple(planned)
+
+    def _note(self, wish: Wish, planned: Sequence[_Planned]) -> Sidecar:
+        return Sidecar(
+            operation=wish.operation,
+            kind=wish.kind,
+            actor=wish.actor,
+            message=wish.message,
+            branch=wish.branch,
+            branch_incarnation=wish.branch_incarnation,
+            process=self._process,
+            lease_until=self._clock.now() + self._lease,
+            heads=tuple(each.head for each in planned),
+            drops={each.key: each.pinned for each in wish.tables if each.staged is None and each.pinned is not None},
+            reads=wish.reads,
+            properties=wish.properties,
+        )
+
+    def _write_note(self, sidecar: Sidecar) -> None:
+        """Phase A. Nothing has moved, so whatever happens here, the change is absent."""
+        try:
+            self._sidecars.write(sidecar)
+        except StorageOutcomeUnknownError as error:
+            self._delete_note(sidecar)  # it may be there, or come: the next sweep rolls it back
+            raise ConflictError(
+                f"operation {sidecar.operation} did not begin: its note may not be durable", hint="try again"
+            ) from error
+        hit(Failpoint.PUBLISH_AFTER_SIDECAR)
+
+    def _carry_out(self, sidecar: Sidecar, planned: Sequence[_Planned]) -> Commit:
+        """Phases B, C and D."""
+        try:
+            self._move_heads(sidecar, planned)
+            commit = self._commit(sidecar)
+        except ConflictError as error:
+            done = self._step_back(sidecar, error)
+            if done is None:
+                raise
+            return done
+        except (SequenceOutcomeUnknownError, CommitOutcomeUnknownError, StorageOutcomeUnknownError) as error:
+            raise PublishOutcomeUnknownError(sidecar.operation, error.message) from error
+        except HeadwaterError as error:
+            if not planned:
+                raise
+            raise PublishOutcomeUnknownError(sidecar.operation, error.message) from error
+        hit(Failpoint.PUBLISH_AFTER_COMMIT)
+        if planned:
+            self._delete_note(sidecar)
+        return commit
+
+    def _move_heads(self, sidecar: Sidecar, planned: Sequence[_Planned]) -> None:
+        """Phase B."""
+        for each in planned:
+            self._require_lease(sidecar)
+            before = self._heads.entry_before(each.head, each.wish.base)
+            try:
+                self._heads.sequence(each.head.path).write(each.payload, after=before, writer=each.head.identity)
+            except SequenceConflictError as error:
+                raise self._lost_head(sidecar, each.head) from error
+            hit(Failpoint.PUBLISH_AFTER_HEAD)
+
+    def _lost_head(self, sidecar: Sidecar, head: PlannedHead) -> ConflictError:
+        """Somebody else sits where our version was to be: a winner, or a recoverer that took us for dead."""
+        at = self._catalog.ref(sidecar.branch).hash
+        actual = self._catalog.content(at, [head.key]).get(head.key)
+        if actual == head.pinned:  # it has moved its head, and has not published yet
+            actual = head.planned
+        return ExpectedVersionMismatchError(head.key, head.pinned, actual)
+
+    def _commit(self, sidecar: Sidecar) -> Commit:
+        """Phase C: again while only the branch has moved, and nothing that this change rests on."""
+        for attempt in range(PUBLISH_RETRIES + 1):
+            self._require_lease(sidecar)
+            ref = self._catalog.ref(sidecar.branch)
+            if ref.incarnation != sidecar.branch_incarnation:
+                raise RefConflictError(sidecar.branch, sidecar.branch_incarnation, ref.incarnation)
+            try:
+                return self._catalog.commit(forward_request(sidecar, ref.hash, sidecar.actor))
+            except (RefConflictError, CatalogBusyError):
+                if attempt == PUBLISH_RETRIES:
+                    raise
+            except ExpectedVersionMismatchError:
+                # Whoever took us for dead may have made our commit in our place.
+                done = self._catalog.outcome(sidecar.branch, sidecar.operation)
+                if done is not None:
+                    return done
+                raise
+        raise AssertionError("unreachable")
+
+    def _require_lease(self, sidecar: Sidecar) -> None:
+        if self._clock.now() >= sidecar.lease_until:
+            raise ConflictError(
+                f"operation {sidecar.operation} took longer than its lease, so others may have begun to undo it",
+                hint="try again; raise `publish.lease_seconds` if changes are that slow",
+                operation=sidecar.operation,
+            )
+
+    def _step_back(self, sidecar: Sidecar, why: ConflictError) -> Commit | None:
+        """The loser of a race restores its own heads, publishes that, and only then says so (P2).
+
+        Whoever took us for dead may have made our commit in our place: then it is returned, and nothing was lost.
+        """
+        if not sidecar.heads:
+            return None
+        try:
+            recovered = self._recovery.roll_back(sidecar)
+            if recovered.verdict is Verdict.PUBLISHED:
+                return self._catalog.outcome(sidecar.branch, sidecar.operation)
+        except HeadwaterError as error:
+            _log.warning("a lost change is still to be rolled back", operation=sidecar.operation, error=str(error))
+            raise PublishOutcomeUnknownError(
+                sidecar.operation, f"it lost ({why.message}), and could not be undone: {error.message}"
+            ) from error
+        return None
+
+    def _refuse_lost(self, wish: Wish) -> None:
+        """Before anything is written: is everything still as the wish was made on?"""
+        ref = self._catalog.ref(wish.branch)
+        if ref.incarnation != wish.branch_incarnation:
+            raise RefConflictError(wish.branch, wish.branch_incarnation, ref.incarnation)
+        expected = {**wish.reads, **{each.key: each.pinned for each in wish.tables}}
+        actual = self._catalog.content(ref.hash, list(expected))
+        for key, version in sorted(expected.items()):
+            if version != actual.get(key):
+                raise ExpectedVersionMismatchError(key, version, actual.get(key))
+        if not wish.tables:
+            raise RefusedError("there is nothing to publish")
+
+    def _delete_note(self, sidecar: Sidecar) -> None:
+        """Phase D. The change is published: a note that stays is a nuisance, not an error."""
+        try:
+            self._sidecars.delete(sidecar.operation)
+        except HeadwaterError as error:
+            _log.warning("a sidecar was left behind", operation=sidecar.operation, error=str(error))

@@ -1,0 +1,102 @@
+"""The commits that publishing and recovering make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from headwater.catalog.model import Change, CommitRequest, Content, Delete, Put, TableContent, TableKey
+from headwater.kernel.ids import Ulid
+from headwater.publish.model import RECOVERY_ACTOR, HeadState, Sidecar, Verdict
+
+KIND = "headwater.recovery.kind"
+FOR_ACTOR = "headwater.recovery.for-actor"
+FOR_OPERATION = "headwater.recovery.operation"
+OUTCOMES = "headwater.recovery.tables"
+
+
+def forward_request(
+    sidecar: Sidecar, head: str, actor: str, properties: Mapping[str, str] | None = None
+) -> CommitRequest:
+    """The commit that publishes what a sidecar planned, the same from its writer and from a recoverer."""
+    changes: dict[TableKey, Change] = {each.key: Put(each.planned) for each in sidecar.heads}
+    changes |= {key: Delete() for key in sidecar.drops}
+    expected: dict[TableKey, Content | None] = dict(sidecar.reads)
+    expected |= {each.key: each.pinned for each in sidecar.heads}
+    expected |= sidecar.drops
+    return CommitRequest(
+        branch=sidecar.branch,
+        head=head,
+        changes=changes,
+        expected=expected,
+        actor=actor,
+        message=sidecar.message,
+        operation=sidecar.operation,
+        properties={**sidecar.properties, **(properties or {})},
+        incarnation=sidecar.branch_incarnation,
+    )
+
+
+def restored_request(
+    sidecar: Sidecar,
+    head: str,
+    restored: Mapping[TableKey, tuple[TableContent, TableContent]],
+    states: Mapping[TableKey, HeadState],
+) -> CommitRequest:
+    """The commit that pins what a rollback restored: by key, what was pinned and what takes its place."""
+    return CommitRequest(
+        branch=sidecar.branch,
+        head=head,
+        changes={key: Put(after) for key, (_, after) in restored.items()},
+        expected={key: before for key, (before, _) in restored.items()},
+        actor=RECOVERY_ACTOR,
+        message=f"rolled back operation {sidecar.operation} of {sidecar.actor}",
+        operation=sidecar.rollback_operation,
+        properties=audit(sidecar, Verdict.BACK, states),
+        incarnation=sidecar.branch_incarnation,
+    )
+
+
+def audit_request(
+    sidecar: Sidecar, branch: str, head: str, verdict: Verdict, states: Mapping[TableKey, HeadState], operation: Ulid
+) -> CommitRequest:
+    """A commit that changes nothing and tells of a recovery."""
+    return CommitRequest(
+        branch=branch,
+        head=head,
+        changes={},
+        expected={},
+        actor=RECOVERY_ACTOR,
+        message=f"operation {sidecar.operation} of {sidecar.actor} was {verdict}",
+        operation=operation,
+        properties=audit(sidecar, verdict, states),
+    )
+
+
+def audit(sidecar: Sidecar, verdict: Verdict, states: Mapping[TableKey, HeadState]) -> dict[str, str]:
+    """What the log keeps of a recovery: for whom, of what, and what became of each table (P13)."""
+    pinned = {each.key: each.pinned for each in sidecar.heads}
+    outcomes = {
+        str(key): {
+            "state": str(state),
+            "to_version": content.metadata_location
+            if (content := _to_version(sidecar, verdict, key, pinned))
+            else None,
+        }
+        for key, state in sorted(states.items())
+    }
+    return {
+        KIND: str(verdict),
+        FOR_ACTOR: sidecar.actor,
+        FOR_OPERATION: sidecar.operation,
+        OUTCOMES: json.dumps(outcomes, sort_keys=True),
+    }
+
+
+def _to_version(
+    sidecar: Sidecar, verdict: Verdict, key: TableKey, pinned: Mapping[TableKey, TableContent | None]
+) -> TableContent | None:
+    """The version that a reader sees afterwards; of a rollback it is the pinned one, whose content it is."""
+    if verdict in (Verdict.FORWARD, Verdict.PUBLISHED):
+        return next(each.planned for each in sidecar.heads if each.key == key)
+    return pinned.get(key)

@@ -1,0 +1,58 @@
+"""Everything that writing to a lake needs, put together for one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headwater.catalog.port import Catalog
+from headwater.kernel.clock import Clock
+from headwater.kernel.errors import RefusedError
+from headwater.kernel.ids import new_ulid
+from headwater.kernel.randomness import Randomness
+from headwater.publish.heads import Heads
+from headwater.publish.protocol import LEASE, Publisher
+from headwater.publish.queues import WriteQueues
+from headwater.publish.recovery import CLOCK_SKEW, Recovery
+from headwater.publish.sidecars import Sidecars
+from headwater.storage.port import ObjectStore
+from headwater.tables.files import Files
+from headwater.tables.snapshot import Staging
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A lake's publisher and recoverer."""
+
+    files: Files
+    sidecars: Sidecars
+    heads: Heads
+    recovery: Recovery
+    publisher: Publisher
+    clock: Clock
+    randomness: Randomness
+
+    def staging(self) -> Staging:
+        """What one change is staged with: it has an operation of its own."""
+        return Staging(self.files, self.clock, self.randomness, new_ulid(self.clock, self.randomness))
+
+
+def open_writing(
+    catalog: Catalog,
+    files: Files,
+    store: ObjectStore,
+    *,
+    location: str,
+    clock: Clock,
+    randomness: Randomness,
+    lease: timedelta = LEASE,
+    skew: timedelta = CLOCK_SKEW,
+) -> Writing:
+    """The publisher of a lake whose tables have heads of their own."""
+    if catalog.heads is None:
+        raise RefusedError(f"{catalog.name} cannot be written here: its tables have no heads")
+    heads, sidecars = Heads(catalog.heads, location), Sidecars(store)
+    process = new_ulid(clock, randomness)
+    recovery = Recovery(catalog, files, heads, sidecars, WriteQueues(), process=process, clock=clock, skew=skew)
+    publisher = Publisher(catalog, files, heads, sidecars, recovery, clock=clock, randomness=randomness, lease=lease)
+    return Writing(files, sidecars, heads, recovery, publisher, clock, randomness)
