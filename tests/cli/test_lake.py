@@ -346,6 +346,8 @@ class TestQuery:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            # A run in the background of a shell is told to ignore it, and so would its children be.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             until = time.monotonic() + 60
@@ -356,6 +358,7 @@ class TestQuery:
             _, err = process.communicate(timeout=15)
         finally:
             process.kill()
+            process.communicate()
         assert (process.returncode, "Traceback" in err) == (code, False), err
         assert list(spill.iterdir()) == []
 
