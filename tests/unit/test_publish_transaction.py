@@ -13,6 +13,7 @@ from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.publish.statements import StatementError
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.model import ROW_ID_COLUMN
+from headwater.tables.partitions import AddPartitionField
 from tests.fixtures.lakes import LakeWorld
 from tests.fixtures.tables import TableWorld
 
@@ -204,3 +205,25 @@ def test_a_lake_that_is_open_for_reading_only(bank: LakeWorld) -> None:
     reading = bank.app.open_lake(bank.url, read_only=True)
     with pytest.raises(ReadOnlyError), reading.transaction(actor="ann"):
         pass
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_is_made_and_written(lake: LakeWorld, version: int) -> None:
+    made = lake.lake.create_table(
+        "büro daten",
+        pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.date32()), ("v", pa.string())]),
+        actor="ann",
+        format_version=version,
+        partition_by=[AddPartitionField("day", "month")],
+    )
+    assert made.message == "create table default.büro daten"
+    with lake.lake.transaction(actor="ann") as tx:
+        tx.sql("insert into \"büro daten\" values (1, date'2024-01-02', 'a'), (2, date'2024-02-03', 'b')")
+    assert lake.lake.query('select count(*) n, min(v) v from "büro daten"').to_pylist() == [{"n": 2, "v": "a"}]
+    location = lake.lake.table("büro daten").metadata.location
+    assert location.startswith(f"{lake.lake.location}/tables/default/b_ro_daten-")
+    with pytest.raises(UsageError, match="already"):
+        lake.lake.create_table("büro daten", pa.schema([("id", pa.int64())]), actor="ann")
+    with pytest.raises(UsageError):
+        lake.lake.create_table("x", pa.schema([("a", pa.month_day_nano_interval())]), actor="ann")
+    assert [str(each.key) for each in lake.lake.tables()] == ["default.büro daten"]
