@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -91,8 +92,8 @@ def scans() -> list[Result]:
             results.append(
                 compare_rates(
                     name,
-                    lambda sql=sql: _ours(lake, sql),  # type: ignore[misc]
-                    lambda sql=sql: peer.execute(sql.format(scan)).to_arrow_table(),  # type: ignore[misc]
+                    partial(_ours, lake, sql),
+                    partial(_theirs, peer, sql.format(scan)),
                     count=5,
                     rounds=7,
                     goal=0.8,
@@ -103,6 +104,10 @@ def scans() -> list[Result]:
 
 def _ours(lake: OneTable, sql: str) -> pa.Table:
     return run(sql.format("t"), lake, lake.files, options=QueryOptions(threads=THREADS))
+
+
+def _theirs(peer: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    return peer.execute(sql).to_arrow_table()
 
 
 def _peer() -> duckdb.DuckDBPyConnection:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,24 +24,18 @@ from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog
 from headwater.catalog.travel import resolve
 from headwater.kernel.errors import HeadwaterError, UsageError
-from headwater.kernel.ids import new_ulid
-from headwater.publish.heads import HOME
-from headwater.publish.model import TableWish, Wish, WriterKind
+from headwater.publish.creation import creation
 from headwater.publish.service import Writing
 from headwater.publish.transaction import Transaction
 from headwater.query import OpenTable, OpenView, QueryOptions
 from headwater.storage.errors import ReadOnlyError
-from headwater.tables.create import new_table, schema_from_arrow
 from headwater.tables.files import Files
 from headwater.tables.metadata import decode_metadata
-from headwater.tables.model import Staged, TableVersion
+from headwater.tables.model import TableVersion
 from headwater.tables.partitions import AddPartitionField
 from headwater.tables.views import current_version, decode_view
 
 At = str | datetime | None
-
-# Where new tables are put, each in a folder of its own that it keeps when it is renamed.
-TABLES = "tables"
 
 # Dialects of views that can be run, the one that needs no translation first.
 DIALECTS = ("duckdb", "spark")
@@ -168,35 +161,21 @@ class Lake:
         properties: Mapping[str, str] | None = None,
     ) -> Commit:
         """A new, empty table. An Arrow schema is taken as it stands; column ids are given anew."""
-        key, writing, ref = TableKey.parse(name), self.writing, self.catalog.ref(branch)
+        key, ref = TableKey.parse(name), self.catalog.ref(branch)
         if key in self.catalog.content(ref.hash, [key]):
             raise UsageError(f"there is a {key} on {branch} already", table=str(key))
-        staging = writing.staging()
-        incarnation = new_ulid(staging.clock, staging.randomness)
-        if isinstance(schema, pa.Schema):
-            schema = schema_from_arrow(schema, format_version=format_version)
-        metadata = new_table(
+        wish = creation(
+            key,
             schema,
-            location=f"{self.location}/{TABLES}/{'/'.join(map(_folder, key.elements))}-{incarnation}",
-            spec=partition_by,
-            properties=properties,
-            format_version=format_version,
-            incarnation=incarnation,
-            operation=staging.operation,
-            clock=staging.clock,
-            randomness=staging.randomness,
-        )
-        metadata = metadata.model_copy(update={"properties": {**metadata.properties, HOME: ref.incarnation}})
-        wish = Wish(
-            kind=WriterKind.SCHEMA_APPLY,
+            lake=self.location,
+            ref=ref,
+            staging=self.writing.staging(),
             actor=actor,
-            message=f"create table {key}",
-            branch=ref.name,
-            branch_incarnation=ref.incarnation,
-            operation=staging.operation,
-            tables=(TableWish(key, None, Staged(metadata)),),
+            format_version=format_version,
+            partition_by=partition_by,
+            properties=properties,
         )
-        return writing.publisher.publish(wish)
+        return self.writing.publisher.publish(wish)
 
     @property
     def writing(self) -> Writing:
@@ -285,11 +264,6 @@ def _opened(view: ViewMetadata, key: TableKey) -> OpenView:
         )
     columns = next(each for each in view.schemas if each.schema_id == version.schema_id).column_names
     return OpenView(texts[dialect], dialect, tuple(version.default_namespace), tuple(columns))
-
-
-def _folder(element: str) -> str:
-    """A part of a table's name as the name of a folder; what makes it unique comes behind it."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", element)
 
 
 def no_such_table(key: TableKey, contents: Iterator[tuple[TableKey, Content]]) -> UsageError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +14,13 @@ from headwater.kernel.failpoints import Failpoint
 from headwater.lake import Lake
 from tests.crash.child import child
 from tests.crash.publish_actor import ACCOUNTS
-from tests.crash.test_catalog import Place
-from tests.crash.test_catalog import place as place
+from tests.crash.test_catalog import Place, place
 from tests.fixtures.lakes import LakeWorld
 
 PUBLISH = [Failpoint.PUBLISH_AFTER_SIDECAR, Failpoint.PUBLISH_AFTER_HEAD, Failpoint.PUBLISH_AFTER_COMMIT]
 RECOVERY = [Failpoint.RECOVERY_AFTER_RESTORE, Failpoint.RECOVERY_AFTER_PUBLISH]
 ACTOR = "tests.crash.publish_actor"
+__all__ = ["place"]  # the fixture
 # A lease that is over before the next process has started, and clocks that agree: they are one machine's.
 QUICK = {"HEADWATER_PUBLISH_LEASE_SECONDS": "2", "HEADWATER_SEQUENCE_CLOCK_SKEW_SECONDS": "0"}
 LEASE_SECONDS = 2.2
@@ -132,6 +131,3 @@ def test_a_recoverer_killed_twice(bank: Place, point: Failpoint) -> None:
 def test_every_failpoint_is_exercised() -> None:
     """Each of these is armed above, and each test asserts that its process died or stopped of it."""
     assert {point for point in Failpoint if point.startswith("publish.")} == {*PUBLISH, *RECOVERY}
-
-
-__all__ = ["Path", "place"]

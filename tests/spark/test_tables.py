@@ -250,7 +250,7 @@ def test_we_read_what_spark_writes(writing: tuple[SparkSession, TableWorld], ver
     assert as_we_read(writing) == as_spark_reads(writing)
 
 
-def test_we_read_v3_defaults_of_an_upgraded_table(writing: tuple[SparkSession, TableWorld]) -> None:
+def test_we_read_an_upgraded_table(writing: tuple[SparkSession, TableWorld]) -> None:
     """Position deletes of v2 and vectors of v3 in one table."""
     spark, _ = writing
     spark.sql(

@@ -94,9 +94,7 @@ class Process:
             pinned = self.pinned(name, branch=branch)
             assert isinstance(pinned, TableContent)
             base = self.version(pinned)
-            tables.append(
-                TableWish(TableKey.parse(name), pinned, append(staging, base, rows(number, v)), base.metadata)
-            )
+            tables.append(TableWish(TableKey.parse(name), pinned, append(staging, base, rows(number, v))))
         return self._wish(
             tables, branch, staging.operation, {TableKey.parse(each): self.pinned(each) for each in reads}
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from _thread import interrupt_main
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
 
 from headwater.catalog.errors import ExpectedVersionMismatchError
-from headwater.catalog.model import RefKind, TableContent
+from headwater.catalog.model import RefKind, TableContent, TableKey
 from headwater.kernel import failpoints
 from headwater.kernel.errors import ConflictError
 from headwater.kernel.failpoints import Action, Failpoint
@@ -123,6 +125,63 @@ class TestReads:
         [recovered] = other.writing.recovery.sweep()
         assert recovered.verdict is Verdict.BACK
         assert other.ids("t1") == [0]
+
+
+class TestCancelling:
+    @pytest.mark.hazard("P3")
+    def test_p3_a_request_to_stop_waits_until_the_outcome_is_known(self, world: PublishWorld) -> None:
+        process = world.process()
+        wish = process.wish({"t1": 1, "t2": 1})
+        with interrupt(Failpoint.PUBLISH_AFTER_HEAD, interrupt_main), pytest.raises(KeyboardInterrupt):
+            process.writing.publisher.publish(wish)
+        assert process.catalog.outcome("main", wish.operation) is not None
+        assert process.ids("t1") == process.ids("t2") == [0, 1]
+        assert process.sidecars() == 0
+
+    def test_the_error_of_a_change_is_its_own(self, world: PublishWorld) -> None:
+        process = world.process()
+        wish = process.wish({"t1": 1})
+        process.append({"t1": 2})
+        with pytest.raises(ExpectedVersionMismatchError):
+            process.writing.publisher.publish(wish)
+
+
+def test_nobody_waits_for_a_queue_while_holding_others(world: PublishWorld) -> None:
+    """A heal needs the queues of tables that the write does not touch; taken within its own, two could lock up."""
+    process = world.process()
+    die_at(Failpoint.PUBLISH_AFTER_HEAD, process, {"t1": 1, "t2": 1}, nth=2)
+    queues = process.writing.recovery.queues
+    hold = queues.hold
+    held: list[object] = []
+
+    @contextmanager
+    def watched(branch: str, keys: Iterable[TableKey]) -> Iterator[None]:
+        assert not held, f"{held} are held"
+        with hold(branch, keys):
+            held.append(keys)
+            yield
+            held.clear()
+
+    queues.hold = watched  # type: ignore[method-assign]
+    with pytest.raises(ExpectedVersionMismatchError):  # it healed, and so the table has moved on
+        process.append({"t2": 5})
+    assert process.ids("t2") == [0, 1]
+
+
+def test_what_we_do_not_know_of_a_document_is_kept(world: PublishWorld) -> None:
+    """Of the pinned document, through heads and forks."""
+    process = world.process()
+    before = process.pinned("t1")
+    assert isinstance(before, TableContent)
+    path = before.metadata_location.removeprefix("s3://bucket/lake/")
+    document = json.loads(world.store.get(path).data)
+    world.store.put(path, json.dumps({**document, "encryption-keys": [{"key-id": "k"}]}).encode(), Overwrite())
+    process.catalog.create_ref(RefKind.BRANCH, "dev", process.catalog.ref("main").hash)
+    for branch in ("main", "dev"):
+        process.append({"t1": 1}, branch=branch)
+        after = process.pinned("t1", branch=branch)
+        assert isinstance(after, TableContent)
+        assert json.loads(process.files.read(after.metadata_location))["encryption-keys"] == [{"key-id": "k"}]
 
 
 POINTS = [

@@ -25,12 +25,13 @@ from pyiceberg.types import (
     TimestamptzNanoType,
 )
 
-from headwater.query.decide import MOST_PLACES, NAME_MAPPING, copies_table, lay_out, may_hold_nan
+from headwater.query.decide import MOST_PLACES, copies_table, lay_out, may_hold_nan
 from headwater.query.model import QueryUsageError
 from headwater.query.references import Names, Reference, respelled
 from headwater.query.statement import Statement, read_statement
 from headwater.query.types import default_text, duck_type
 from headwater.tables.model import FileTask, ScanPlan, TableFile, UnsupportedTableError
+from headwater.tables.properties import NAME_MAPPING
 from tests.unit.query_world import QueryWorld, folder_world
 
 ID = NestedField(1, "id", LongType())

@@ -18,9 +18,9 @@ from pyiceberg.types import LongType, NestedField
 from headwater.kernel.errors import UsageError
 from headwater.query import QueryOptions, damage, stream
 from headwater.query.deadline import Deadline
-from headwater.query.decide import NAME_MAPPING
 from headwater.query.failures import is_interrupt, may_be_a_file
 from headwater.query.model import QueryMemoryError, QueryTimeoutError, QueryUsageError
+from headwater.tables.properties import NAME_MAPPING
 from tests.unit.query_world import QueryWorld, folder_world
 
 NUMBERS = Schema(NestedField(1, "id", LongType()))

@@ -42,8 +42,8 @@ from pyiceberg.types import (
 from headwater.catalog.model import TableKey
 from headwater.query import Pending, predicates, protocol
 from headwater.query.conditions import EVERYTHING, all_of, any_of, compare, one_of
-from headwater.query.decide import NAME_MAPPING
 from headwater.query.predicates import needed
+from headwater.tables.properties import NAME_MAPPING
 from tests.unit.query_world import QueryWorld, folder_world
 
 SCHEMA = Schema(

@@ -51,7 +51,6 @@ from headwater.tables.columns import (
     WidenColumn,
 )
 from headwater.tables.evolve import (
-    NAME_MAPPING,
     change_schema,
     change_spec,
     has_rows,
@@ -69,6 +68,7 @@ from headwater.tables.partitions import (
     SortBy,
     SpecChange,
 )
+from headwater.tables.properties import NAME_MAPPING
 from headwater.tables.refs import remove_ref, rollback_to, set_current_snapshot, set_ref
 from headwater.tables.rules import may_widen, millis
 from tests.unit.table_documents import at, snapshot, stored, table, with_history

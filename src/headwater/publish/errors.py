@@ -45,17 +45,6 @@ class RecoveryAbortedError(CorruptError):
         )
 
 
-class HeadDriftError(CorruptError):
-    """A table's head is not what the branch pins, and no sidecar explains it."""
-
-    def __init__(self, key: TableKey, pinned_id: int, latest_id: int) -> None:
-        super().__init__(
-            f"{key} is pinned at version {pinned_id}, but its newest is {latest_id}, and no pending change explains it",
-            hint="run `headwater repair`",
-            table=str(key),
-        )
-
-
 class SidecarCorruptError(CorruptError):
     """A sidecar cannot be read, or is of a newer version. It is kept; nothing is recovered or written until then."""
 

@@ -9,13 +9,13 @@ from pyiceberg.table.metadata import TableMetadata
 
 from headwater.catalog.model import TableContent
 from headwater.catalog.port import TableHeads
-from headwater.kernel.ids import Ulid, parse_ulid
+from headwater.kernel.ids import Ulid
 from headwater.publish.model import HeadFacts, PlannedHead
-from headwater.sequence.model import ID_DIGITS, Entry
+from headwater.sequence.model import ID_DIGITS
 from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ObjectNotFoundError
 from headwater.tables.files import normalise
-from headwater.tables.head import METADATA_FOLDER, METADATA_SUFFIX, WRITER
+from headwater.tables.head import METADATA_FOLDER, METADATA_SUFFIX
 
 # The branch on which a table was made: its sequence is the table's own, others fork.
 HOME = "headwater.branch"
@@ -54,15 +54,6 @@ class Heads:
     def located(self, path: str, number: int, content: TableContent) -> TableContent:
         """The content at this id of the sequence."""
         return replace(content, metadata_location=f"{self._location}/{self.sequence(path).namespace.path_of(number)}")
-
-    def entry_before(self, head: PlannedHead, metadata: TableMetadata | None) -> Entry | None:
-        """What a planned head follows on, as far as writing needs to know it: its id and its writer."""
-        if head.expected_id == 0:
-            return None
-        writer = metadata.properties.get(WRITER) if metadata is not None else None
-        if writer is None:
-            return self.sequence(head.path).read(head.expected_id)
-        return Entry(head.expected_id, parse_ulid(writer), None, b"")
 
     def facts(self, head: PlannedHead, pinned: object) -> HeadFacts:
         """What is found of a planned head."""

@@ -7,9 +7,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
-
-from pyiceberg.table.metadata import TableMetadata
 
 from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.kernel.ids import Ulid, ulid_of
@@ -33,15 +30,12 @@ class WriterKind(enum.StrEnum):
 class TableWish:
     """What shall become of one table: a staged change, or None to drop it.
 
-    `pinned` is what the branch held when the table was first touched, None for a new table; `base` is what that says,
-    and `document` its JSON, of which nothing that we do not know gets lost.
+    `pinned` is what the branch held when the table was first touched, None for a new table.
     """
 
     key: TableKey
     pinned: TableContent | None
     staged: Staged | None
-    base: TableMetadata | None = None
-    document: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,7 @@ class HeadFacts:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a recovery did with one sidecar."""
+    """What a sidecar means, and what a recovery did about it: the commit that it made, if it has made one."""
 
     operation: Ulid
     verdict: Verdict

@@ -30,9 +30,12 @@ loses after its first head has moved restores its own heads and publishes that b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from headwater.catalog.errors import (
     CatalogBusyError,
@@ -40,7 +43,7 @@ from headwater.catalog.errors import (
     ExpectedVersionMismatchError,
     RefConflictError,
 )
-from headwater.catalog.model import Commit, TableContent
+from headwater.catalog.model import Commit, TableContent, TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError
@@ -51,29 +54,30 @@ from headwater.kernel.randomness import Randomness
 from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.heads import Heads
 from headwater.publish.model import PlannedHead, Sidecar, TableWish, Verdict, Wish
-from headwater.publish.queues import WriteQueues
 from headwater.publish.recovery import Recovery
 from headwater.publish.requests import forward_request
 from headwater.publish.sidecars import Sidecars
-from headwater.sequence.model import SequenceConflictError, SequenceOutcomeUnknownError
+from headwater.sequence.model import Entry, SequenceConflictError, SequenceOutcomeUnknownError
 from headwater.storage.errors import StorageOutcomeUnknownError
 from headwater.tables.files import Files
 from headwater.tables.head import INCARNATION
-from headwater.tables.metadata import encode_metadata
+from headwater.tables.metadata import decode_document, encode_metadata
 
 # How often a publish is tried again because the branch moved, while nothing that matters to it did.
 PUBLISH_RETRIES = 5
 LEASE = timedelta(seconds=60)
+
+T = TypeVar("T")
 
 _log = Log("publish")
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """A head that is to move, and the bytes that it moves to."""
+    """A head that is to move: the entry that it follows on, and the bytes that it moves to."""
 
     head: PlannedHead
-    wish: TableWish
+    before: Entry | None
     payload: bytes
 
 
@@ -100,48 +104,49 @@ class Publisher:
         self._clock = clock
         self._randomness = randomness
         self._lease = lease
-        self._process = recovery.process
-        self.queues: WriteQueues = recovery.queues
 
     def publish(self, wish: Wish) -> Commit:
         """Commit the wish, or say why not."""
-        with self.queues.hold(wish.branch, [each.key for each in wish.tables]):
-            self._recovery.heal(wish.branch, [each.key for each in wish.tables])
+        keys = [each.key for each in wish.tables]
+        # Healing takes the queues of others' tables too: before our own, or two of us would wait for each other.
+        self._recovery.heal(wish.branch, keys)
+        with self._recovery.queues.hold(wish.branch, keys):
             self._refuse_lost(wish)
-            planned = self._plan(wish)
+            planned = tuple(self._plan(wish, each) for each in sorted(wish.tables, key=_by_key) if each.staged)
             self._files.write(file for each in wish.tables if each.staged for file in each.staged.files)
-            sidecar = self._note(wish, planned)
-            if planned:
-                self._write_note(sidecar)
-            return self._carry_out(sidecar, planned)
+            return shielded(lambda: self._carry_out(self._note(wish, planned), planned))
 
-    def _plan(self, wish: Wish) -> tuple[_Planned, ...]:
-        planned = []
-        for each in sorted(wish.tables, key=lambda table: table.key):
-            if each.staged is None:
-                continue
-            metadata = each.staged.metadata
-            path = self._heads.path_for(metadata, wish.branch_incarnation)
-            expected_id = self._heads.id_in(path, each.pinned)
-            content = TableContent(
-                metadata.properties[INCARNATION],
-                "",
-                metadata.current_snapshot_id,
-                metadata.current_schema_id,
-                metadata.default_spec_id,
-                metadata.default_sort_order_id or 0,
-            )
-            head = PlannedHead(
-                each.key,
-                path,
-                content.content_id,
-                each.pinned,
-                expected_id,
-                new_ulid(self._clock, self._randomness),
-                self._heads.located(path, expected_id + 1, content),
-            )
-            planned.append(_Planned(head, each, encode_metadata(metadata, base=each.document)))
-        return tuple(planned)
+    def _plan(self, wish: Wish, table: TableWish) -> _Planned:
+        assert table.staged is not None
+        metadata = table.staged.metadata
+        path = self._heads.path_for(metadata, wish.branch_incarnation)
+        expected_id = self._heads.id_in(path, table.pinned)
+        content = TableContent(
+            metadata.properties[INCARNATION],
+            "",
+            metadata.current_snapshot_id,
+            metadata.current_schema_id,
+            metadata.default_spec_id,
+            metadata.default_sort_order_id or 0,
+        )
+        head = PlannedHead(
+            table.key,
+            path,
+            content.content_id,
+            table.pinned,
+            expected_id,
+            new_ulid(self._clock, self._randomness),
+            self._heads.located(path, expected_id + 1, content),
+        )
+        before = self._heads.sequence(path).read(expected_id) if expected_id else None
+        return _Planned(head, before, encode_metadata(metadata, base=self._document(head, before)))
+
+    def _document(self, head: PlannedHead, before: Entry | None) -> dict[str, Any] | None:
+        """The pinned document, so that nothing of it gets lost that we do not know; None for a new table."""
+        if head.pinned is None:
+            return None
+        location = head.pinned.metadata_location
+        return decode_document(before.payload if before else self._files.read(location), location)
 
     def _note(self, wish: Wish, planned: Sequence[_Planned]) -> Sidecar:
         return Sidecar(
@@ -151,7 +156,7 @@ class Publisher:
             message=wish.message,
             branch=wish.branch,
             branch_incarnation=wish.branch_incarnation,
-            process=self._process,
+            process=self._recovery.process,
             lease_until=self._clock.now() + self._lease,
             heads=tuple(each.head for each in planned),
             drops={each.key: each.pinned for each in wish.tables if each.staged is None and each.pinned is not None},
@@ -171,7 +176,9 @@ class Publisher:
         hit(Failpoint.PUBLISH_AFTER_SIDECAR)
 
     def _carry_out(self, sidecar: Sidecar, planned: Sequence[_Planned]) -> Commit:
-        """Phases B, C and D."""
+        """All four phases; a change that moves no head needs no note."""
+        if planned:
+            self._write_note(sidecar)
         try:
             self._move_heads(sidecar, planned)
             commit = self._commit(sidecar)
@@ -195,9 +202,8 @@ class Publisher:
         """Phase B."""
         for each in planned:
             self._require_lease(sidecar)
-            before = self._heads.entry_before(each.head, each.wish.base)
             try:
-                self._heads.sequence(each.head.path).write(each.payload, after=before, writer=each.head.identity)
+                self._heads.sequence(each.head.path).write(each.payload, after=each.before, writer=each.head.identity)
             except SequenceConflictError as error:
                 raise self._lost_head(sidecar, each.head) from error
             hit(Failpoint.PUBLISH_AFTER_HEAD)
@@ -275,3 +281,27 @@ class Publisher:
             self._sidecars.delete(sidecar.operation)
         except HeadwaterError as error:
             _log.warning("a sidecar was left behind", operation=sidecar.operation, error=str(error))
+
+
+def _by_key(table: TableWish) -> TableKey:
+    return table.key
+
+
+def shielded(work: Callable[[], T]) -> T:
+    """Run to the end, whatever the process is asked meanwhile; a request to stop is obeyed once the end is known (P3).
+
+    Such requests reach the main thread alone, so there the work is done by another.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    stop: BaseException | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="publish") as pool:
+        future = pool.submit(work)
+        while not future.done():
+            try:
+                wait([future])
+            except BaseException as asked:
+                stop = asked
+    if stop is not None:
+        raise stop
+    return future.result()

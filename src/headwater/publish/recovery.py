@@ -24,8 +24,8 @@ Steps of a rollback, and what a crash after each leaves behind:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import timedelta
 
 from headwater.catalog.errors import CatalogBusyError, ExpectedVersionMismatchError, RefConflictError, RefNotFoundError
@@ -40,7 +40,7 @@ from headwater.kernel.logs import Log
 from headwater.publish.decide import needs_restore, pins_hold, state_of, verdict_on
 from headwater.publish.errors import RecoveryAbortedError, RecoveryPendingError
 from headwater.publish.heads import Heads
-from headwater.publish.model import RECOVERY_ACTOR, HeadFacts, HeadState, PlannedHead, Recovered, Sidecar, Verdict
+from headwater.publish.model import RECOVERY_ACTOR, HeadState, PlannedHead, Recovered, Sidecar, Verdict
 from headwater.publish.queues import WriteQueues
 from headwater.publish.requests import audit, audit_request, forward_request, restored_request
 from headwater.publish.sidecars import Sidecars
@@ -55,17 +55,6 @@ TOMBSTONE = "headwater.tombstone"
 _TRIES = 50
 
 _log = Log("publish")
-
-
-@dataclass(frozen=True)
-class _Findings:
-    """Everything that is known of a sidecar, from one look at its branch."""
-
-    ref: Ref | None
-    published: Commit | None
-    facts: Mapping[PlannedHead, HeadFacts]
-    states: Mapping[TableKey, HeadState]
-    verdict: Verdict
 
 
 class Recovery:
@@ -103,12 +92,11 @@ class Recovery:
     def plan(self) -> tuple[tuple[Sidecar, Recovered | None], ...]:
         """What a sweep would do with each sidecar; None: its writer may be alive."""
         return tuple(
-            (sidecar, self._told(sidecar, self._look(sidecar)) if self._is_over(sidecar) else None)
-            for sidecar in self._sidecars.pending()
+            (sidecar, self._look(sidecar) if self._is_over(sidecar) else None) for sidecar in self._sidecars.pending()
         )
 
     def heal(self, branch: str, keys: Collection[TableKey]) -> None:
-        """Roll forward what holds one of these tables, if its writer is over; the caller has their queues.
+        """Roll forward what holds one of these tables, if its writer is over; the caller holds no queue yet.
 
         What would have to be rolled back is left to a sweep, and the caller is told exactly that.
         """
@@ -123,9 +111,9 @@ class Recovery:
                 found = self._sidecars.read(sidecar.operation)
                 if found is None:
                     continue
-                verdict = self._look(found).verdict
-                if verdict in (Verdict.FORWARD, Verdict.PUBLISHED):
-                    self._carry_out(found, self._look(found))
+                meant = self._look(found)
+                if meant.verdict in (Verdict.FORWARD, Verdict.PUBLISHED):
+                    self._carry_out(found, meant)
                 else:
                     raise RecoveryPendingError(held[0], sidecar.operation, until)
 
@@ -144,7 +132,7 @@ class Recovery:
         """Undo what a sidecar planned, as far as it has happened. The caller holds the queues of its tables."""
         found = self._look(sidecar)
         if found.verdict is Verdict.FORWARD:
-            found = _Findings(found.ref, None, found.facts, found.states, Verdict.BACK)
+            found = replace(found, verdict=Verdict.BACK)
         return self._carry_out(sidecar, found)
 
     # One sidecar
@@ -161,14 +149,15 @@ class Recovery:
             again = self._sidecars.read(operation)
             return None if again is None else self._carry_out(again, self._look(again))
 
-    def _look(self, sidecar: Sidecar) -> _Findings:
+    def _look(self, sidecar: Sidecar) -> Recovered:
+        """What the sidecar means, from one look at its branch and its heads."""
         try:
             ref: Ref | None = self._catalog.ref(sidecar.branch)
         except RefNotFoundError:
             ref = None
         lives = ref is not None and ref.incarnation == sidecar.branch_incarnation
         if ref is None or not lives:
-            return _Findings(None, None, {}, {}, Verdict.DISCARD)
+            return Recovered(sidecar.operation, Verdict.DISCARD, {})
         published = self._catalog.outcome(sidecar.branch, sidecar.operation)
         wanted = [*(head.key for head in sidecar.heads), *sidecar.reads, *sidecar.drops]
         actual = self._catalog.content(ref.hash, wanted)
@@ -182,11 +171,10 @@ class Recovery:
             reads_hold=all(version == actual.get(key) for key, version in rests_on.items()),
             pins_hold=pins_hold(facts.items()),
         )
-        return _Findings(ref, published, facts, states, verdict)
+        return Recovered(sidecar.operation, verdict, states)
 
-    def _carry_out(self, sidecar: Sidecar, found: _Findings) -> Recovered:
+    def _carry_out(self, sidecar: Sidecar, found: Recovered) -> Recovered:
         _log.warning("recovering", operation=sidecar.operation, verdict=str(found.verdict), kind=str(sidecar.kind))
-        commit: Commit | None = None
         match found.verdict:
             case Verdict.ABORT:
                 raise RecoveryAbortedError(sidecar.operation, found.states)
@@ -200,14 +188,11 @@ class Recovery:
                 commit = self._restore(sidecar, found)
         hit(Failpoint.RECOVERY_AFTER_PUBLISH)
         self._sidecars.delete(sidecar.operation)
-        return Recovered(sidecar.operation, found.verdict, found.states, commit.hash if commit else None)
-
-    def _told(self, sidecar: Sidecar, found: _Findings) -> Recovered:
-        return Recovered(sidecar.operation, found.verdict, found.states)
+        return replace(found, commit=commit.hash)
 
     # Forward
 
-    def _roll_forward(self, sidecar: Sidecar, found: _Findings) -> Commit:
+    def _roll_forward(self, sidecar: Sidecar, found: Recovered) -> Commit:
         told = audit(sidecar, Verdict.FORWARD, found.states)
         return self._commit(
             sidecar.branch,
@@ -217,7 +202,7 @@ class Recovery:
 
     # Back
 
-    def _restore(self, sidecar: Sidecar, found: _Findings) -> Commit:
+    def _restore(self, sidecar: Sidecar, found: Recovered) -> Commit:
         """Occupy every planned id, then pin what took its place."""
         restored: dict[TableKey, tuple[TableContent, TableContent]] = {}
         for head in sidecar.heads:
@@ -259,7 +244,7 @@ class Recovery:
 
     # The log
 
-    def _tell(self, sidecar: Sidecar, branch: str, found: _Findings) -> Commit:
+    def _tell(self, sidecar: Sidecar, branch: str, found: Recovered) -> Commit:
         return self._commit(
             branch,
             sidecar.audit_operation,

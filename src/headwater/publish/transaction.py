@@ -146,7 +146,7 @@ class Transaction:
             tasks = {task.file.file_path: task for task in plan.tasks}
             deletes = [(tasks[path], positions) for path, positions in touched.deletes.items()]
         staged = edit_planned(self._staging, touched.version, deletes, rows if rows.num_rows else None)
-        return TableWish(key, touched.pinned, staged, base=touched.version.metadata)
+        return TableWish(key, touched.pinned, staged)
 
     # Statements
 

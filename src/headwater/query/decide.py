@@ -24,8 +24,8 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, T
 
 from headwater.query.model import OpenTable
 from headwater.tables.model import FileTask, ScanPlan, TableCorruptError, UnsupportedTableError
+from headwater.tables.properties import NAME_MAPPING
 
-NAME_MAPPING = "schema.name-mapping.default"
 MOST_PLACES = 2**31 - 1
 
 

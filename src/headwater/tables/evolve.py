@@ -31,10 +31,9 @@ from headwater.tables.partitions import (
     check_spec,
     new_sort_order,
 )
-from headwater.tables.properties import check_properties
+from headwater.tables.properties import NAME_MAPPING, check_properties
 from headwater.tables.rules import check_format_version, check_schema, checked, later
 
-NAME_MAPPING = "schema.name-mapping.default"
 _ROOT_ID = -1  # what PyIceberg calls the parent of a table's own columns
 
 

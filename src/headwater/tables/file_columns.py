@@ -11,8 +11,8 @@ from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from headwater.tables.arrow import is_list
-from headwater.tables.evolve import NAME_MAPPING
 from headwater.tables.model import TableUsageError, UnsupportedTableError
+from headwater.tables.properties import NAME_MAPPING
 
 _FIELD_ID = b"PARQUET:field_id"
 

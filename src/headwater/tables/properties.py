@@ -10,6 +10,7 @@ from headwater.tables.model import TableUsageError
 OWN_PREFIX = "headwater."
 FORMAT_VERSION = "format-version"
 GC_ENABLED = "gc.enabled"
+NAME_MAPPING = "schema.name-mapping.default"
 
 # Metadata that Iceberg shows as properties and that cannot be set as such.
 _SHOWN_ONLY = frozenset(
