@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +57,7 @@ def up(
     clock = clock or SystemClock()
     environ = settings.environment() if environ is None else environ
     folder = folder.absolute()
-    if not folder.exists():
+    with contextlib.suppress(FileExistsError):  # another `up` may be making it at the same moment
         folder.mkdir(parents=True)
         folder.chmod(0o711)  # others may pass through to the data that is theirs, and see nothing
     with state.locked(folder / state.LOCK, clock):
