@@ -21,11 +21,12 @@ from headwater import query
 from headwater.catalog.errors import BehindHorizonError
 from headwater.catalog.model import Commit, Content, NamespaceContent, Ref, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.catalog.port import Catalog
+from headwater.catalog.port import Catalog, Held
 from headwater.catalog.travel import resolve
 from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.publish.creation import creation
 from headwater.publish.service import Writing
+from headwater.publish.state import State
 from headwater.publish.transaction import Transaction
 from headwater.query import OpenTable, OpenView, QueryOptions
 from headwater.storage.errors import ReadOnlyError
@@ -138,16 +139,22 @@ class Lake:
     ) -> Iterator[Transaction]:
         """Statements over any number of tables that land as one commit when the block ends well, or not at all."""
         writing = self.writing
-        ref = self.catalog.ref(branch)
-        with self.catalog.hold(ref.hash, holder="transaction") as held:
+        with self._standing_on(branch, holder="transaction") as (state, held):
             transaction = Transaction(
-                _StateAt(self, ref), staging=writing.staging(), actor=actor, message=message, options=self._options
+                state, staging=writing.staging(), actor=actor, message=message, options=self._options
             )
             yield transaction
             wish = transaction.wish()
             held.check()
             if wish is not None:
                 transaction.commit = writing.publisher.publish(wish)
+
+    @contextmanager
+    def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[State, Held]]:
+        """The branch as it is now, held for as long as a writer works on it; `check` the hold before publishing."""
+        ref = self.catalog.ref(branch)
+        with self.catalog.hold(ref.hash, holder=holder) as held:
+            yield _StateAt(self, ref), held
 
     def create_table(
         self,

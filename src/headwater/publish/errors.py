@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.catalog.model import TableKey
-from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError
+from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError, RefusedError, UsageError
 from headwater.kernel.ids import Ulid
 from headwater.publish.model import HeadState
 
@@ -53,4 +53,29 @@ class SidecarCorruptError(CorruptError):
             f"{path} {what}",
             hint="reading the lake works; upgrade headwater, or let a person look at the file before it is moved away",
             path=path,
+        )
+
+
+class ConstraintViolationError(UsageError):
+    """Rows do not satisfy what their table demands. Nothing was written."""
+
+    def __init__(self, key: TableKey, constraint: str, what: str) -> None:
+        super().__init__(
+            f"{key}: {what} (constraint {constraint})",
+            hint="nothing was changed; correct the rows, or change the constraint by `headwater schema apply`",
+            table=str(key),
+            constraint=constraint,
+        )
+
+
+class DriftError(RefusedError):
+    """The head of a table is ahead of its pin, and no sidecar says why."""
+
+    def __init__(self, key: TableKey, pinned_id: int, latest_id: int) -> None:
+        super().__init__(
+            f"the head of {key} is at {latest_id} and its pin at {pinned_id}, and no sidecar explains that",
+            hint="run `headwater repair`, which sets the head back to what the branch holds",
+            table=str(key),
+            pinned=pinned_id,
+            latest=latest_id,
         )

@@ -22,9 +22,12 @@ from headwater.tables.snapshot import Staging
 
 @dataclass(frozen=True)
 class Writing:
-    """A lake's publisher and recoverer."""
+    """A lake's publisher and recoverer, and what they stand on. `location` is the lake's root."""
 
+    catalog: Catalog
     files: Files
+    store: ObjectStore
+    location: str
     sidecars: Sidecars
     heads: Heads
     recovery: Recovery
@@ -55,4 +58,4 @@ def open_writing(
     process = new_ulid(clock, randomness)
     recovery = Recovery(catalog, files, heads, sidecars, WriteQueues(), process=process, clock=clock, skew=skew)
     publisher = Publisher(catalog, files, heads, sidecars, recovery, clock=clock, randomness=randomness, lease=lease)
-    return Writing(files, sidecars, heads, recovery, publisher, clock, randomness)
+    return Writing(catalog, files, store, location, sidecars, heads, recovery, publisher, clock, randomness)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -17,13 +16,13 @@ from pyiceberg.schema import Schema
 from pyroaring import BitMap64
 
 from headwater import query
-from headwater.catalog.model import Commit, Content, Ref, TableContent, TableKey
+from headwater.catalog.model import Commit, Content, TableContent, TableKey
 from headwater.kernel.errors import UsageError
 from headwater.publish.model import TableWish, Wish, WriterKind
+from headwater.publish.state import State
 from headwater.publish.statements import DeleteRows, Insert, Merge, StatementError, Update, When, parse
-from headwater.query import OpenTable, OpenView, Pending, QueryOptions, TableSource
+from headwater.query import OpenTable, OpenView, Pending, QueryOptions
 from headwater.query.types import duck_type, name
-from headwater.tables.files import Files
 from headwater.tables.model import FILE_COLUMN, POSITION_COLUMN, ROW_ID_COLUMN, TableUsageError, TableVersion
 from headwater.tables.operations import edit_planned
 from headwater.tables.scan import plan_scan
@@ -31,28 +30,6 @@ from headwater.tables.snapshot import Staging
 
 # Where a row is, under names that no column of a table has.
 _FILE, _POSITION, _ROW_ID = "__headwater_file", "__headwater_pos", "__headwater_row_id"
-
-
-class State(TableSource, Protocol):
-    """The lake as it stood when the transaction began."""
-
-    @property
-    def ref(self) -> Ref:
-        """The branch, then."""
-        ...
-
-    @property
-    def files(self) -> Files:
-        """The files of its tables."""
-        ...
-
-    def content(self, key: TableKey) -> Content | None:
-        """What the branch held for this key."""
-        ...
-
-    def table(self, key: TableKey) -> TableVersion:
-        """The table of this name; one that is not there is an error."""
-        ...
 
 
 @dataclass

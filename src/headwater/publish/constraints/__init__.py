@@ -1,0 +1,1 @@
+"""What rows must satisfy, and where that is written down."""
