@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import catalog, query, sequence, tables
+from bench import catalog, load, publish, query, sequence, tables
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
@@ -21,6 +21,10 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "catalog-tables-file": catalog.tables_on_file,
     "tables-manifests": tables.thousand_manifests,
     "query-scan": query.scans,
+    "load-files": load.loads,
+    "publish-five-tables": publish.five_tables_on_file,
+    "publish-step": publish.step_on_file,
+    "publish-clients": publish.clients_on_s3,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

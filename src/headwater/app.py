@@ -46,6 +46,8 @@ LAKE_MARKER = "_headwater/lake.json"
 # Where a folder lake keeps its state database.
 STATE_FILE = "_headwater/state.db"
 
+# How many files of one change are stored side by side.
+FILE_WRITERS = 8
 # How many objects that are there already are looked at before a lake is made around them.
 _LOOKED_AT = 100_000
 
@@ -149,6 +151,7 @@ class App:
 
     def _lake(self, url: str, catalog: Catalog, store: ObjectStore) -> Lake:
         from headwater.lake import Lake
+        from headwater.publish.load.model import LoadOptions
         from headwater.publish.service import open_writing
         from headwater.query import QueryOptions
         from headwater.tables.files import Files
@@ -163,7 +166,7 @@ class App:
             timeout_seconds=query.timeout_seconds,
         )
         location = location_of(url)
-        files = Files({**stores, location: store})
+        files = Files({**stores, location: store}, workers=FILE_WRITERS)
         writing = None
         if catalog.heads is not None and Capability.CREATE in store.capabilities:
             writing = open_writing(
@@ -176,7 +179,8 @@ class App:
                 lease=timedelta(seconds=self.settings.publish.lease_seconds),
                 skew=timedelta(seconds=self.settings.sequence.clock_skew_seconds),
             )
-        return Lake(catalog, files, location=location, options=options, writing=writing)
+        loading = LoadOptions(concurrency=self.settings.load.concurrency)
+        return Lake(catalog, files, location=location, options=options, loading=loading, writing=writing)
 
     def _refuse_nested(self, url: str) -> None:
         """A lake owns everything beneath it, so none lies within another."""

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -19,14 +20,33 @@ from pyiceberg.view.metadata import ViewMetadata
 
 from headwater import query
 from headwater.catalog.errors import BehindHorizonError
-from headwater.catalog.model import Commit, Content, NamespaceContent, Ref, TableContent, TableKey, ViewContent
+from headwater.catalog.model import Commit, Content, NamespaceContent, Ref, RefKind, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog, Held
 from headwater.catalog.travel import resolve
 from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.publish.branches.model import Merged
+from headwater.publish.branches.protocol import Merging
+from headwater.publish.branches.protocol import plan as plan_merge
+from headwater.publish.branches.refs import delete_ref
+from headwater.publish.cleanup.model import Cleaned
+from headwater.publish.constraints.model import Constraint
 from headwater.publish.creation import creation
+from headwater.publish.load.decide import mode_of
+from headwater.publish.load.model import Loaded, LoadOptions, Source
+from headwater.publish.load.protocol import prepare
+from headwater.publish.load.sources import open_source
+from headwater.publish.model import RECOVERY_ACTOR, Recovered
+from headwater.publish.optimize.model import DEFAULT_DELETE_RATIO, DEFAULT_MIN_FILES, Optimized, Progress
+from headwater.publish.optimize.protocol import Stand
+from headwater.publish.optimize.tables import each_table, indices_of, spec_of
+from headwater.publish.repair.model import Repaired
+from headwater.publish.schema.ddl import schema_script
+from headwater.publish.schema.model import Applied
+from headwater.publish.schema.parse import parse as parse_schema
+from headwater.publish.schema.protocol import prepare as prepare_schema
+from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import Writing
-from headwater.publish.state import State
 from headwater.publish.transaction import Transaction
 from headwater.query import OpenTable, OpenView, QueryOptions
 from headwater.storage.errors import ReadOnlyError
@@ -65,12 +85,14 @@ class Lake:
         *,
         location: str,
         options: QueryOptions = QueryOptions(),  # noqa: B008  (frozen)
+        loading: LoadOptions = LoadOptions(),  # noqa: B008  (frozen)
         writing: Writing | None = None,
     ) -> None:
         self.catalog = catalog
         self.files = files
         self.location = location
         self._options = options
+        self._loading = loading
         self._writing = writing
         self._table = lru_cache(_DOCUMENTS_KEPT)(self._read_table)
         self._view = lru_cache(_DOCUMENTS_KEPT)(self._read_view)
@@ -139,22 +161,63 @@ class Lake:
     ) -> Iterator[Transaction]:
         """Statements over any number of tables that land as one commit when the block ends well, or not at all."""
         writing = self.writing
+        self.refresh()
         with self._standing_on(branch, holder="transaction") as (state, held):
             transaction = Transaction(
                 state, staging=writing.staging(), actor=actor, message=message, options=self._options
             )
-            yield transaction
+            try:
+                yield transaction
+            finally:
+                transaction.end()
             wish = transaction.wish()
             held.check()
             if wish is not None:
                 transaction.commit = writing.publisher.publish(wish)
 
     @contextmanager
-    def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[State, Held]]:
+    def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[_StateAt, Held]]:
         """The branch as it is now, held for as long as a writer works on it; `check` the hold before publishing."""
         ref = self.catalog.ref(branch)
         with self.catalog.hold(ref.hash, holder=holder) as held:
             yield _StateAt(self, ref), held
+
+    def load(
+        self,
+        table: str,
+        source: Source,
+        mode: str = "append",
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str | None = None,
+        message: str | None = None,
+        on: str | Sequence[str] | None = None,
+        format: str | None = None,  # noqa: A002  (what users know it by)
+    ) -> Loaded:
+        """Bring rows of files or of memory into a table: `append`, `merge` by its key or by `on`, or `overwrite`.
+
+        Files are Parquet, CSV, NDJSON or Arrow, by their suffix or by `format`; columns are taken by name.
+        """
+        key, writing, chosen = TableKey.parse(table), self.writing, mode_of(mode)
+        # Before the first row is read: a writer that died on the way must not cost us the whole load.
+        writing.recovery.heal(branch, [key])
+        with self._standing_on(branch, holder="load") as (state, held):
+            prepared = prepare(
+                state,
+                key,
+                open_source(source, state.table(key).metadata.schema(), format),
+                chosen,
+                staging=writing.staging(),
+                sink=self.files,
+                on=(on,) if isinstance(on, str) else on,
+                actor=actor or getpass.getuser(),
+                message=message or f"load into {key}: {chosen}",
+                options=self._loading,
+                query_options=self._options,
+            )
+            held.check()
+            commit = writing.publisher.publish(prepared.wish) if prepared.wish else None
+        return Loaded(prepared.rows, prepared.files, commit, prepared.updated)
 
     def create_table(
         self,
@@ -166,23 +229,179 @@ class Lake:
         format_version: int = 2,
         partition_by: Sequence[AddPartitionField] = (),
         properties: Mapping[str, str] | None = None,
+        primary_key: Sequence[str] = (),
+        constraints: Sequence[Constraint] = (),
     ) -> Commit:
         """A new, empty table. An Arrow schema is taken as it stands; column ids are given anew."""
-        key, ref = TableKey.parse(name), self.catalog.ref(branch)
-        if key in self.catalog.content(ref.hash, [key]):
-            raise UsageError(f"there is a {key} on {branch} already", table=str(key))
-        wish = creation(
-            key,
+        wanted = creation(
+            TableKey.parse(name),
             schema,
-            lake=self.location,
-            ref=ref,
-            staging=self.writing.staging(),
-            actor=actor,
             format_version=format_version,
             partition_by=partition_by,
             properties=properties,
+            primary_key=primary_key,
+            constraints=constraints,
         )
-        return self.writing.publisher.publish(wish)
+        told = f"create table {wanted.key}"
+        applied = self._apply([Statement(wanted, told)], branch=branch, actor=actor, message=told)
+        assert applied.commit is not None  # a new table is a change
+        return applied.commit
+
+    def apply(
+        self,
+        sql_script: str,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        message: str | None = None,
+        dry_run: bool = False,
+    ) -> Applied:
+        """Apply a script of CREATE, DROP, ALTER and COMMENT ON as one commit; with `dry_run` only look what it does."""
+        return self._apply(parse_schema(sql_script), branch=branch, actor=actor, message=message, dry_run=dry_run)
+
+    def _apply(
+        self,
+        statements: Sequence[Statement],
+        *,
+        branch: str,
+        actor: str,
+        message: str | None = None,
+        dry_run: bool = False,
+    ) -> Applied:
+        writing = self.writing
+        staging = writing.staging()
+        self.refresh()
+        with self._standing_on(branch, holder="schema") as (state, held):
+            prepared = prepare_schema(
+                statements,
+                state,
+                lake=self.location,
+                staging=staging,
+                actor=actor,
+                message=message,
+                options=self._options,
+            )
+            held.check()
+            commit = writing.publisher.publish(prepared.wish) if prepared.wish is not None and not dry_run else None
+        return Applied(staging.operation, commit, prepared.changes, dry_run)
+
+    def schema_script(self, name: str | None = None, *, branch: str = DEFAULT_BRANCH, at: At = None) -> str:
+        """The script that makes the schema again: of all tables, views and namespaces at a commit, or of one table."""
+        at_hash = self.resolve(at, branch=branch)
+        if name is not None:
+            key = TableKey.parse(name)
+            held: list[tuple[TableKey, Content]] = [(key, self.content(key, at_hash))]
+        else:
+            held = list(self.catalog.contents(at_hash))
+        return schema_script(
+            {key: each.properties for key, each in held if isinstance(each, NamespaceContent)},
+            {key: self.table_at(each).metadata for key, each in held if isinstance(each, TableContent)},
+            {key: self.view_at(each) for key, each in held if isinstance(each, ViewContent)},
+        )
+
+    def repair(self, *, actor: str = RECOVERY_ACTOR, dry_run: bool = False) -> Repaired:
+        """Set heads that drifted, with no sidecar to say why, back to what their branches hold."""
+        repair = self.writing.repair
+        return repair.plan() if dry_run else repair.run(actor=actor)
+
+    def cleanup(self, *, older_than: timedelta = timedelta(days=3), dry_run: bool = False) -> Cleaned:
+        """Delete files and forks that nothing ever referenced; changes that began longer ago are refused then."""
+        return self.writing.cleanup.run(older_than=older_than, dry_run=dry_run)
+
+    def branches(self) -> tuple[Ref, ...]:
+        """Every branch, by name."""
+        return tuple(ref for ref in self.catalog.refs() if ref.kind is RefKind.BRANCH)
+
+    def tags(self) -> tuple[Ref, ...]:
+        """Every tag, by name."""
+        return tuple(ref for ref in self.catalog.refs() if ref.kind is RefKind.TAG)
+
+    def create_branch(self, name: str, at: At = None) -> Ref:
+        """A branch that begins with everything that is at the commit; nothing is copied."""
+        return self.writing.catalog.create_ref(RefKind.BRANCH, name, self.resolve(at))
+
+    def create_tag(self, name: str, at: At = None) -> Ref:
+        """A name that stays at one commit, and keeps it."""
+        return self.writing.catalog.create_ref(RefKind.TAG, name, self.resolve(at))
+
+    def delete_branch(self, name: str, *, expected: str | None = None) -> None:
+        """The branch goes, or only while it is at `expected`; what was merged elsewhere stays there."""
+        delete_ref(self.writing, RefKind.BRANCH, name, expected=expected)
+
+    def delete_tag(self, name: str, *, expected: str | None = None) -> None:
+        """The tag goes; its commit stays as long as history is kept."""
+        delete_ref(self.writing, RefKind.TAG, name, expected=expected)
+
+    def merge(self, source: At, into: str = DEFAULT_BRANCH, *, actor: str, message: str | None = None) -> Merged:
+        """Bring what changed on a branch, tag or commit into a branch: one commit with two parents, or nothing."""
+        self.refresh()
+        writing, source_hash = self.writing, self.resolve(source)
+        with (
+            self.catalog.hold(source_hash, holder="merge") as source_held,
+            self._standing_on(into, holder="merge") as (state, held),
+        ):
+            merging = Merging(
+                source=str(source),
+                source_hash=source_hash,
+                target=state,
+                open=self.table_at,
+                actor=actor,
+                message=message or f"merge {source} into {into}",
+                options=self._options,
+            )
+            planned = plan_merge(writing, merging)
+            source_held.check()
+            held.check()
+            if planned is None:
+                return Merged(None, ())
+            return Merged(writing.publisher.publish(planned.wish), planned.keys)
+
+    def optimize(
+        self,
+        table: str | Sequence[str] | None = None,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        target_size_bytes: int | None = None,
+        min_files: int = DEFAULT_MIN_FILES,
+        delete_ratio: float = DEFAULT_DELETE_RATIO,
+        deletes: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Optimized:
+        """Write small files together and fold deletes into them: of some tables, or of all. Rows stay what they are."""
+        wanted = spec_of(
+            branch,
+            target_size_bytes=target_size_bytes,
+            min_files=min_files,
+            delete_ratio=delete_ratio,
+            all_deletes=deletes,
+        )
+        return each_table(
+            self.writing, self._stand(branch), table, wanted, actor=actor, dry_run=dry_run, progress=progress
+        )
+
+    def ensure_indices(
+        self,
+        table: str | Sequence[str] | None = None,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Optimized:
+        """Build what tables declare and lack: sort order, Bloom filters, statistics. What is there stays as it is."""
+        wanted = indices_of(branch)
+        return each_table(
+            self.writing, self._stand(branch), table, wanted, actor=actor, dry_run=dry_run, progress=progress
+        )
+
+    def _stand(self, branch: str) -> Stand:
+        return lambda: self._standing_on(branch, holder="optimize")
+
+    def refresh(self) -> tuple[Recovered, ...]:
+        """Roll forward what dead writers left behind, without opening the lake again; a rollback waits for that."""
+        return self.writing.recovery.refresh()
 
     @property
     def writing(self) -> Writing:
@@ -233,7 +452,10 @@ class _TablesAt:
         """The table or view of this name, or None."""
         content = self._lake.catalog.content(self._hash, [key]).get(key)
         if isinstance(content, TableContent):
-            return OpenTable(self._lake.table_at(content).metadata, content.snapshot_id)
+            metadata = self._lake.table_at(content).metadata
+            # What is current is read by the columns that are current too; an older snapshot by its own.
+            is_current = content.snapshot_id == metadata.current_snapshot_id
+            return OpenTable(metadata, None if is_current else content.snapshot_id)
         if isinstance(content, ViewContent):
             return _opened(self._lake.view_at(content), key)
         return None
@@ -250,6 +472,10 @@ class _StateAt(_TablesAt):
     def content(self, key: TableKey) -> Content | None:
         """What the branch held for this key."""
         return self._lake.catalog.content(self._hash, [key]).get(key)
+
+    def inside(self, namespace: TableKey) -> Iterator[TableKey]:
+        """Everything in a namespace, at any depth: tables, views and namespaces."""
+        return (key for key, _ in self._lake.catalog.contents(self._hash, namespace=namespace.elements))
 
     def table(self, key: TableKey) -> TableVersion:
         """The table of this name."""

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+import headwater
 from headwater import __version__
 from headwater.app import LAKE_MARKER, App
 from headwater.cli.main import main
@@ -24,6 +25,7 @@ from headwater.sequence.pins import Pins
 from headwater.sequence.protocol import Sequencer
 from headwater.storage.port import Overwrite, PutMode
 from headwater.storage.wrapper import StoreWrapper
+from tests.fixtures.engines import by_duckdb
 from tests.fixtures.stores import BUCKET
 
 
@@ -349,20 +351,28 @@ def test_as_a_process(history: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.java
 def test_the_demo_tells_the_truth(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "headwater", "demo", "--json", "--dir", str(tmp_path / "stage")]
+    stage = tmp_path / "stage"
+    command = [sys.executable, "-m", "headwater", "demo", "--json", "--transfers", "4", "--dir", str(stage)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    unguarded, guarded = told["acts"]
-    assert (unguarded["committed"], unguarded["in_history"]) == (True, False)
-    assert guarded["committed"] is False
-    assert [row["id"] for row in told["history"]] == [6, 7, 8, 9, 10, 11]
-    assert told["history"][0]["state"] == "behind the boundary"
+    bank, control = told["bank"], told["control"]
+    assert bank["wrong_audits"] == 0 < bank["audits"]
+    assert control["wrong_audits"] > 0
+    assert (bank["at_the_end"]["balances"], bank["at_the_end"]["halves"]) == (800, 0)
+    assert sum(teller["made"] + teller["refused"] for teller in bank["tellers"]) == 12
+    assert {"rolled back"} <= {each["outcome"] for each in bank["recoveries"] if each["of"] == "Ted"}
+    assert told["spark"] == {"balances": 800, "entries": 0}
+    # The same books, as DuckDB reads them by itself.
+    lake = headwater.open(str(stage / "bank"), read_only=True)
+    entries = [by_duckdb(str(lake.table(name).location)) for name in ("entries", "transfers")]
+    assert len(entries[0]) == 2 * len(entries[1]) > 0
+    assert sum(amount for _, _, amount in entries[0]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_end_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    """The demo is asked to end while its writer is stopped: neither the writer nor the stage stays."""
+    """The demo is asked to end while its tellers are at work: neither they nor the stage stay."""
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", DEMO_THAT_WAITS]
     demo = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -380,10 +390,14 @@ import time
 from headwater.cli import demo
 from headwater.cli.main import main
 
-def wait(self, *arguments):
+def enter(self):
     print(self.pid, flush=True)
+    return self
+
+def wait(lake):
     time.sleep(60)
 
-demo._Stalled.resume = wait
+demo._Teller.__enter__ = enter
+demo.audit = wait
 main(["demo", "--json"])
 """

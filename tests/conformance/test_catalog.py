@@ -20,7 +20,9 @@ from headwater.catalog.errors import (
 )
 from headwater.catalog.model import (
     OPERATION_PROPERTY,
+    Commit,
     CommitRequest,
+    Content,
     Delete,
     Difference,
     NamespaceContent,
@@ -213,7 +215,7 @@ class TestConflicts:
     def test_a_table_that_was_only_read_must_be_unchanged(self, catalog: Catalog, unchanged: Unchanged) -> None:
         put(catalog, {U: table()})
         wanted = request(catalog, {T: table()})
-        reader = replace(wanted, expected={**wanted.expected, **catalog.content(wanted.head, [U])})
+        reader = replace(wanted, expected={**wanted.expected, **catalog.content(str(wanted.head), [U])})
         put(catalog, {U: table(2)})
         fresh_head = replace(reader, head=catalog.ref("main").hash)
         for late in (reader, fresh_head):
@@ -298,6 +300,158 @@ class TestConflicts:
         base = len(list(first.log(first.ref("main").hash)))
         for name in names:
             assert len(list(first.log(first.ref(name).hash))) == base + 4
+
+
+class TestSeveralAtOnce:
+    """`commit_all`: each request is judged on what those before it made, and answered by itself."""
+
+    def test_each_is_a_commit_of_its_own(self, catalog: Catalog, lake: Lake) -> None:
+        contents: dict[TableKey, Content] = {T: table(), U: table(), V: view()}
+        base = catalog.ref("main").hash
+        wanted = [
+            replace(request(catalog, {each: content}), head=None, actor=f"actor of {each}", properties={"n": str(each)})
+            for each, content in contents.items()
+        ]
+        commits = [each for each in catalog.commit_all(wanted) if isinstance(each, Commit)]
+        assert [each.operation for each in commits] == [each.operation for each in wanted]
+        assert [each.actor for each in commits] == ["actor of default.t", "actor of default.u", "actor of default.v"]
+        assert [each.properties["n"] for each in commits] == ["default.t", "default.u", "default.v"]
+        assert [each.parents for each in commits] == [(base,), (commits[0].hash,), (commits[1].hash,)]
+        other = lake.open()
+        head = other.ref("main").hash
+        assert head == commits[-1].hash
+        assert list(other.log(head, limit=3)) == commits[::-1]
+        assert read(other, commits[0].hash) == {"default.t": anonymous(contents[T])}
+        assert read(other, head) == {str(each): anonymous(content) for each, content in contents.items()}
+        assert [other.outcome("main", each.operation) for each in wanted] == commits
+
+    def test_of_none_nothing_becomes(self, catalog: Catalog, unchanged: Unchanged) -> None:
+        with unchanged:
+            assert catalog.commit_all([]) == ()
+
+    def test_one_that_is_refused_disturbs_none_of_the_others(self, catalog: Catalog) -> None:
+        put(catalog, {T: table()})
+        late = replace(request(catalog, {T: table(2)}), head=None)
+        put(catalog, {T: table(3)})
+        first, last = (replace(request(catalog, {each: table()}), head=None) for each in (U, key("w")))
+        nowhere = replace(request(catalog, {TableKey(("nowhere",), "t"): table()}), head=None)
+        unknown = replace(first, branch="no-such", operation=fresh())
+        one, two, three, four, five = catalog.commit_all([first, late, nowhere, unknown, last])
+        assert isinstance(one, Commit)
+        assert isinstance(two, ExpectedVersionMismatchError)
+        assert (two.table, two.expected) == (T, late.expected[T])
+        assert isinstance(three, NamespaceMissingError)
+        assert isinstance(four, RefNotFoundError)
+        assert isinstance(five, Commit)
+        assert five.parents == (one.hash,)
+        assert set(read(catalog, five.hash)) == {"default.t", "default.u", "default.w"}
+        assert catalog.outcome("main", late.operation) is None
+
+    def test_all_may_be_refused(self, catalog: Catalog, unchanged: Unchanged) -> None:
+        late = replace(request(catalog, {T: table()}), head=None)
+        put(catalog, {T: table()})
+        with unchanged:
+            answers = catalog.commit_all([late, late])
+        assert [type(each) for each in answers] == [ExpectedVersionMismatchError] * 2
+
+    def test_each_is_judged_on_what_those_before_it_made(self, catalog: Catalog) -> None:
+        """Of two that change the same table one wins, and who read what another changes has lost (P8)."""
+        put(catalog, {T: table(), U: table()})
+        one, two = (replace(request(catalog, {T: table(number)}), head=None) for number in (2, 3))
+        read_it = replace(request(catalog, {key("w"): table()}), head=None)
+        read_it = replace(read_it, expected={**read_it.expected, T: one.expected[T]})
+        other = replace(request(catalog, {U: table(2)}), head=None)
+        won, lost, skewed, beside = catalog.commit_all([one, two, read_it, other])
+        assert isinstance(won, Commit)
+        for each in (lost, skewed):
+            assert isinstance(each, ExpectedVersionMismatchError)
+            assert (each.table, each.actual) == (T, catalog.content(won.hash, [T])[T])
+        assert isinstance(beside, Commit)
+        # One that rests on what another of the same call makes is judged likewise.
+        base = catalog.content(catalog.ref("main").hash, [T])[T]
+        assert isinstance(base, TableContent)
+        changed = replace(base, metadata_location=f"s3://lake/t/metadata/{fresh()}.json")
+        again = replace(changed, metadata_location=f"s3://lake/t/metadata/{fresh()}.json")
+        first = replace(one, changes={T: Put(changed)}, expected={T: base}, operation=fresh())
+        second = replace(one, changes={T: Put(again)}, expected={T: changed}, operation=fresh())
+        assert all(isinstance(each, Commit) for each in catalog.commit_all([first, second]))
+        assert catalog.content(catalog.ref("main").hash, [T])[T] == again
+
+    def test_a_namespace_and_what_is_in_it_may_come_one_after_the_other(self, catalog: Catalog) -> None:
+        made = replace(request(catalog, {space("s"): NamespaceContent(fresh())}), head=None)
+        inside = replace(request(catalog, {TableKey(("s",), "t"): table()}), head=None)
+        early, *rest = catalog.commit_all([inside, made, replace(inside, operation=fresh())])
+        assert isinstance(early, NamespaceMissingError)
+        assert all(isinstance(each, Commit) for each in rest)
+
+    def test_who_names_the_head_still_gets_it_or_nothing(self, catalog: Catalog) -> None:
+        strict = [request(catalog, {each: table()}) for each in (T, U)]
+        one, two = catalog.commit_all(strict)
+        assert isinstance(one, Commit)
+        assert isinstance(two, RefConflictError)
+        assert (two.expected, two.actual) == (strict[1].head, one.hash)
+        assert set(read(catalog, catalog.ref("main").hash)) == {"default.t"}
+
+    def test_who_names_no_head_follows_on_whatever_it_is(self, catalog: Catalog) -> None:
+        wanted = replace(request(catalog, {T: table()}), head=None)
+        above = put(catalog, {U: table()})
+        assert catalog.commit(wanted).parents == (above.hash,)
+        late = replace(wanted, operation=fresh())
+        with pytest.raises(ExpectedVersionMismatchError):
+            catalog.commit(late)
+
+    def test_a_branch_that_was_made_again_is_another(self, catalog: Catalog, unchanged: Unchanged) -> None:
+        first = catalog.create_ref(RefKind.BRANCH, "side", catalog.ref("main").hash)
+        wanted = request(catalog, {T: table()}, "side", incarnation=first.incarnation)
+        catalog.delete_ref("side", first.hash)
+        catalog.create_ref(RefKind.BRANCH, "side", first.hash)
+        with unchanged:
+            [answer] = catalog.commit_all([replace(wanted, head=None)])
+        assert isinstance(answer, RefConflictError)
+
+    def test_a_head_is_not_merged_into_itself(self, catalog: Catalog, unchanged: Unchanged) -> None:
+        wanted = request(catalog, {T: table()})
+        with unchanged:
+            [answer] = catalog.commit_all([replace(wanted, head=None, merge_parent=wanted.head)])
+        assert isinstance(answer, UsageError)
+
+    def test_several_branches(self, catalog: Catalog) -> None:
+        catalog.create_ref(RefKind.BRANCH, "side", catalog.ref("main").hash)
+        on_main, on_side = (replace(request(catalog, {T: table()}, each), head=None) for each in ("main", "side"))
+        more = replace(request(catalog, {U: table()}, "side"), head=None)
+        one, two, three = catalog.commit_all([on_main, on_side, more])
+        assert isinstance(one, Commit)
+        assert isinstance(two, Commit)
+        assert isinstance(three, Commit)
+        assert (catalog.ref("main").hash, catalog.ref("side").hash) == (one.hash, three.hash)
+        assert three.parents == (two.hash,)
+
+    def test_processes_that_commit_several_at_once_lose_nothing(self, lake: Lake) -> None:
+        def work(number: int) -> list[object]:
+            catalog = lake.open()
+            done: list[object] = []
+            for turn in range(3):
+                wanted = [
+                    replace(request(catalog, {key(f"p{number}_{turn}_{each}"): table()}), head=None)
+                    for each in range(4)
+                ]
+                while True:
+                    try:
+                        done += catalog.commit_all(wanted)
+                        break
+                    except ConflictError:
+                        continue  # many turns at one lake
+            return done
+
+        with ThreadPoolExecutor(3) as pool:
+            commits = [each for done in pool.map(work, range(3)) for each in done]
+        assert all(isinstance(each, Commit) for each in commits)
+        catalog = lake.open()
+        log = [each.hash for each in catalog.log(catalog.ref("main").hash)]
+        assert sorted(log[:-1]) == sorted(each.hash for each in commits if isinstance(each, Commit))
+        assert len(read(catalog, log[0])) == 36
+        times = [commit.committed_at for commit in catalog.log(log[0])]
+        assert times == sorted(times, reverse=True)
 
 
 class TestBadRequests:

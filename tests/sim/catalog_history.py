@@ -26,6 +26,7 @@ class CatalogTruth:
     refs: dict[str, int] = field(default_factory=dict)
     swept: int = 0
     merged: int = 0
+    carried: int = 0
     manifest: dict[str, Any] = field(default_factory=dict)
 
 
@@ -76,15 +77,26 @@ class _World:
             self.truth.refs.setdefault(name, moment)
             before = old.get("refs", {}).get(name)
             if before and before["incarnation"] == ref["incarnation"] and before["hash"] != ref["hash"]:
-                self._commit(before["hash"], ref["hash"], moment)
+                self._commits(before["hash"], ref["hash"], moment)
         for name, value in old.get("horizons", {}).items():
             if value and (new["horizons"][name] or "") < value:
                 raise BrokenPromiseError("a horizon fell", f"{name} from {value}")
 
+    def _commits(self, old: str, new: str, moment: int) -> None:
+        """One manifest may carry several commits: each stands on the one before it, and the first on the old head."""
+        chain = [new]
+        while (parents := self._ever[chain[-1]]["parents"]) and parents[0]["hash"] != old:
+            chain.append(parents[0]["hash"])
+        if not parents:
+            raise BrokenPromiseError("a commit is not on the head", f"{new} does not lead to {old}")
+        self.truth.carried += len(chain) - 1
+        for parent, digest in zip([old, *reversed(chain)], reversed(chain), strict=False):
+            if self._closure(digest) - self._present:
+                raise BrokenPromiseError("a commit of the log is not whole", f"{digest} at {moment}")
+            self._commit(parent, digest, moment)
+
     def _commit(self, parent: str, digest: str, moment: int) -> None:
         commit = self._ever[digest]
-        if commit["parents"][0]["hash"] != parent:
-            raise BrokenPromiseError("a commit is not on the head", f"{digest} on {commit['parents']}, not {parent}")
         if commit["committed_at"] < self._ever[parent]["committed_at"]:
             raise BrokenPromiseError("time went backwards", f"{digest} on {parent}")
         for merged in commit["parents"][1:]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from headwater.catalog.embedded.hold import Hold
 from headwater.catalog.embedded.open import init_embedded, open_embedded
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
 from headwater.catalog.errors import RefConflictError
-from headwater.catalog.model import CommitRequest, Put, RefKind, TableContent, TableKey
+from headwater.catalog.model import Commit, CommitRequest, Put, RefKind, TableContent, TableKey
 from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.metrics import Metrics
@@ -69,7 +69,7 @@ class _World:
         )
         self.record = Record()
         recorder = RecordingStore(MemoryStore(self.scheduler), self.record)
-        trouble = self.dice.choice([0.0, 0.02, 0.06])
+        trouble = self.dice.choice([0.0, 0.03, 0.1])
         faults = Faults(
             before=trouble, after=trouble, late=trouble, delay=trouble, longest_delay_seconds=5, partial=trouble
         )
@@ -80,6 +80,8 @@ class _World:
     def play(self) -> None:
         for number in range(self.dice.choice([1, 2, 3])):
             self.scheduler.spawn(f"committer-{number}", self._committer(self.dice.choice([4, 7])))
+        for number in range(self.dice.choice([0, 1, 2])):
+            self.scheduler.spawn(f"group-{number}", self._group(self.dice.choice([3, 5])))
         self.scheduler.spawn("brancher", self._brancher("x", 8))
         self.scheduler.spawn("tagger", self._brancher("y", 8))
         self.scheduler.spawn("holder", self._holder(4))
@@ -128,6 +130,38 @@ class _World:
                         break
                     merged = None if wanted.merge_parent == head else wanted.merge_parent
                     wanted = self._renamed(replace(wanted, head=head, merge_parent=merged))
+
+        return act
+
+    def _group(self, works: int) -> Callable[[], None]:
+        """Several requests at once, on whatever the heads are, some of which rest on the same table."""
+
+        def act() -> None:
+            catalog = self._open()
+            for _ in range(works):
+                self._nap(6)
+                try:
+                    wanted = [
+                        replace(self._request(catalog), head=None, merge_parent=None)
+                        for _ in range(self.scheduler.random.choice([2, 3]))
+                    ]
+                except HeadwaterError:
+                    continue
+                self._nap(2)
+                begun = self.record.tick()
+                answers: Sequence[Commit | HeadwaterError]
+                try:
+                    answers = catalog.commit_all(wanted)
+                except HeadwaterError as error:
+                    answers = [error] * len(wanted)
+                for request, answer in zip(wanted, answers, strict=True):
+                    match answer:
+                        case Commit():
+                            self._report("committed", begun, request.operation)
+                        case OutcomeUnknownError():
+                            self._report("unknown", begun, answer.operation)
+                        case _:
+                            self._report("conflict", begun, request.operation)
 
         return act
 

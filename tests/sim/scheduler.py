@@ -45,11 +45,20 @@ class Scheduler:
         self._stall_probability = stall_probability
         self._longest_stall_seconds = longest_stall_seconds
 
-    def spawn(self, name: str, action: Callable[[], None]) -> None:
-        self._actors.append(Actor(name, greenlet(action)))
+    def spawn(self, name: str, action: Callable[[], None]) -> Actor:
+        """A new actor; one that is made by another begins at that moment."""
+        actor = Actor(name, greenlet(action, parent=self._hub), ready_at=self.time)
+        self._actors.append(actor)
+        return actor
+
+    def kill(self, actor: Actor) -> greenlet:
+        """Never let it run again, and let it clean up nothing; its body must be kept, or it would notice."""
+        if actor in self._actors:
+            self._actors.remove(actor)
+        return actor.body
 
     def run(self, *, most_steps: int = 50_000) -> None:
-        waiting = list(self._actors)
+        waiting = self._actors
         while waiting:
             ready = [actor for actor in waiting if actor.ready_at <= self.time]
             if not ready:

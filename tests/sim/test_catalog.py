@@ -43,6 +43,7 @@ def test_the_histories_are_not_idle() -> None:
     assert kinds["held"] > 20
     assert sum(outcome.truth.swept for outcome in outcomes) > 100
     assert sum(outcome.truth.merged for outcome in outcomes) > 20
+    assert sum(outcome.truth.carried for outcome in outcomes) > 20
 
 
 def _play(seed: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.proves("query")]
 
 COLUMNS = "id, k, d, s, dt, ts, n, st, l"
 QUERIES = (

@@ -26,7 +26,7 @@ from headwater.catalog.embedded.decide import (
     with_staging_horizon,
     without_ref,
 )
-from headwater.catalog.embedded.model import Horizons, Manifest
+from headwater.catalog.embedded.model import Manifest
 from headwater.catalog.errors import (
     BehindHorizonError,
     ExpectedVersionMismatchError,
@@ -41,6 +41,7 @@ from headwater.catalog.model import (
     CommitRequest,
     Content,
     Delete,
+    Horizons,
     NamespaceContent,
     Put,
     Ref,

@@ -474,7 +474,7 @@ class TestLostAnswersAndLostRaces:
         with pytest.raises(CatalogBusyError):
             catalog.commit(wanted)
         with pytest.raises(CatalogBusyError):
-            catalog.create_ref(RefKind.TAG, "v1", wanted.head)
+            catalog.create_ref(RefKind.TAG, "v1", str(wanted.head))
         assert world.other().outcome("main", wanted.operation) is None
 
     def test_a_failure_before_the_manifest_leaves_only_excess(self, world: World) -> None:

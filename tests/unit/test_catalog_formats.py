@@ -28,11 +28,12 @@ from headwater.catalog.embedded.codec import (
     newest_format,
     with_texts,
 )
-from headwater.catalog.embedded.model import Horizons, Manifest, Marker, Shard, StoredCommit
+from headwater.catalog.embedded.model import Manifest, Marker, Shard, StoredCommit
 from headwater.catalog.embedded.tree import SHARDS, shard_of
 from headwater.catalog.model import (
     Commit,
     Content,
+    Horizons,
     NamespaceContent,
     Ref,
     RefKind,

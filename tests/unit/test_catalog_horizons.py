@@ -310,7 +310,7 @@ class TestUnfinished:
         wanted = replace(world.request({U: world.table()}), merge_parent=half.hash)
         for action in (
             lambda: catalog.create_ref(RefKind.BRANCH, "half", half.hash),
-            lambda: catalog.assign_ref("main", half.hash, wanted.head),
+            lambda: catalog.assign_ref("main", half.hash, str(wanted.head)),
             lambda: catalog.commit(wanted),
         ):
             with pytest.raises(CommitNotFoundError, match="never finished"):

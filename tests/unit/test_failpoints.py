@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -67,13 +68,14 @@ def test_delay() -> None:
     assert clock.monotonic() - before >= 0.02
 
 
-@pytest.mark.parametrize(("action", "expected"), [(Action.KILL, signal.SIGKILL), (Action.STOP, signal.SIGSTOP)])
-def test_signals_go_to_the_own_process(action: Action, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_go_to_the_own_process_and_a_stop_to_the_thread_that_came_by(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
-    with arm(POINT, action):
-        hit(POINT)
-    assert sent == [(os.getpid(), expected)]
+    monkeypatch.setattr(signal, "pthread_kill", lambda thread, number: sent.append((thread, number)))
+    for action in (Action.KILL, Action.STOP):
+        with arm(POINT, action):
+            hit(POINT)
+    assert sent == [(os.getpid(), signal.SIGKILL), (threading.get_ident(), signal.SIGSTOP)]
 
 
 def test_arming_nests() -> None:

@@ -11,7 +11,7 @@ from headwater.catalog.model import TableContent, TableKey
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import seeded
-from headwater.publish.decide import needs_restore, pins_hold, state_of, verdict_on
+from headwater.publish.decide import is_published, needs_restore, pins_hold, state_of, verdict_on
 from headwater.publish.model import HeadFacts, HeadState, PlannedHead, Sidecar, Verdict, WriterKind
 
 CLOCK = SystemClock()
@@ -87,6 +87,24 @@ def test_where_the_head_of_a_new_table_is(found: HeadFacts, state: HeadState) ->
 def test_where_the_head_of_a_first_write_of_a_branch_is() -> None:
     assert state_of(SIDECAR, FORK, facts(0, pinned_id=0)) is HeadState.NOT_MOVED
     assert state_of(SIDECAR, FORK, facts(1, pinned_id=0, at=OURS)) is HeadState.AS_PLANNED
+
+
+@pytest.mark.hazard("P4")
+@pytest.mark.parametrize(
+    ("found", "published"),
+    [
+        (facts(6, at=OURS), False),  # moved, and not pinned yet
+        (facts(6, at=OURS, pinned=content(6), pinned_id=6), True),
+        (facts(9, at=OURS, after=THEIRS, pinned=content(9), pinned_id=9), True),  # others have built on it
+        (facts(7, at=OURS, after=RESTORE, pinned=content(7), pinned_id=7), False),  # undone: the pin is of the restore
+        (facts(9, at=OURS, after=RESTORE, pinned=content(9), pinned_id=9), False),  # and others have built on that
+        (facts(6, at=THEIRS, pinned=content(6), pinned_id=6), False),
+        (facts(6, at=RESTORE, pinned=content(6), pinned_id=6), False),
+        (facts(9, pinned=content(9), pinned_id=9), False),  # collected: nobody can tell by the pin alone
+    ],
+)
+def test_p4_what_a_pin_tells_of_a_change(found: HeadFacts, published: bool) -> None:
+    assert is_published(SIDECAR, HEAD, found) is published
 
 
 @pytest.mark.parametrize("states", list(product(HeadState, repeat=2)))

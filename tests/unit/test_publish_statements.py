@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.catalog.model import TableKey
-from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When, parse
+from headwater.publish.parsing import parse
+from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
 
 T = TableKey.parse("t")
 
@@ -17,6 +18,18 @@ T = TableKey.parse("t")
         ("insert into a.t (x, Y) select 1, 2", Insert(TableKey.parse("a.t"), ("x", "Y"), "SELECT 1, 2")),
         ("update t set x = x + 1, y = 'b' where z", Update(T, "t", (("x", "x + 1"), ("y", "'b'")), "", "z")),
         ("update t as q set x = s.x from s where s.id = q.id", Update(T, "q", (("x", "s.x"),), "s", "s.id = q.id")),
+        ("insert into t by name select 1 as x", Insert(T, None, "SELECT 1 AS x", by_name=True)),
+        (
+            "with s as (select 1) insert into t select * from s",
+            Insert(T, None, "SELECT * FROM s", given="WITH s AS (SELECT 1) "),
+        ),
+        ("with s as (select 1) delete from t", DeleteRows(T, "t", "", None, "WITH s AS (SELECT 1) ")),
+        ("update t q set Q.x = 1", Update(T, "q", (("x", "1"),), "", None)),
+        ('delete from "a.b".c.t', DeleteRows(TableKey(("a", "b", "c"), "t"), "t", "", None)),
+        (
+            "merge into t using s using (id) when matched then delete",
+            Merge(T, "t", "s", "s", '"t"."id" = "s"."id"', (When(True, None, None),)),
+        ),
         ("delete from t", DeleteRows(T, "t", "", None)),
         ("delete from t where x in (select y from s)", DeleteRows(T, "t", "", "x IN (SELECT y FROM s)")),
         (
@@ -54,6 +67,25 @@ def test_statements(sql: str, statement: Statement) -> None:
         ("delete from t returning *", "RETURNING"),
         ("create table t (a int)", "CREATE does not change rows"),
         ("update t set (a, b) = (1, 2)", "does not set a column"),
+        ("update t set a = 1, A = 2", "column A is given twice"),
+        ("update t set s.a = 1", "s.a is no column of t"),
+        ("update t set a = 1 limit 2", "UPDATE with LIMIT is not supported"),
+        ("update t set a = 1 order by b", "UPDATE with ORDER is not supported"),
+        ("update t join s on t.id = s.id set a = 1", "TABLE with JOINS is not supported"),
+        ("delete from t where a limit 1", "DELETE with LIMIT is not supported"),
+        ("delete t from t join s", "DELETE with TABLES is not supported"),
+        ("insert into t (a, a) values (1, 2)", "column a is given twice"),
+        ("insert or replace into t values (1)", "ON CONFLICT"),
+        ("insert overwrite into t select 1", "INSERT with OVERWRITE is not supported"),
+        ("insert into t default values", "INSERT with DEFAULT is not supported"),
+        ("merge into t using s when matched then delete", "MERGE needs ON"),
+        ("merge into t using s on true when matched then insert values (1)", "WHEN MATCHED cannot INSERT"),
+        ("merge into t using s on true when not matched then delete", "WHEN NOT MATCHED cannot delete"),
+        ("merge into t using s on true when not matched then update set a = 1", "WHEN NOT MATCHED cannot UPDATE"),
+        ("merge into t using s on true when not matched by source then update set *", "does not set a column"),
+        ("merge into t using s on true when not matched then insert (a, b) values (1)", "2 columns and gives 1 values"),
+        ("merge into t using s on true when not matched then insert (a, a) values (1, 2)", "column a is given twice"),
+        ("truncate t", "TRUNCATETABLE does not change rows"),
     ],
 )
 def test_mistakes(sql: str, said: str) -> None:

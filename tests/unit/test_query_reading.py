@@ -55,6 +55,8 @@ from headwater.tables.evolve import change_schema, set_properties
 from headwater.tables.model import NewFile, TableFile, UnsupportedTableError
 from tests.unit.query_world import QueryWorld, folder_world
 
+pytestmark = pytest.mark.proves("query")
+
 NAMES = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 
 

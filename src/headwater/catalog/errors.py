@@ -116,6 +116,19 @@ class BehindHorizonError(RefusedError):
         )
 
 
+class BeganTooEarlyError(ConflictError):
+    """The change began before the staging horizon: what it staged may have been cleaned up (hazard P10)."""
+
+    def __init__(self, began_at: datetime, horizon: datetime) -> None:
+        super().__init__(
+            f"the change began at {began_at.isoformat()}, before the staging horizon {horizon.isoformat()}: files that "
+            "it staged may have been cleaned up",
+            hint="begin it again; let cleanup spare what is younger than the longest change takes",
+            began_at=began_at.isoformat(),
+            horizon=horizon.isoformat(),
+        )
+
+
 class CommitOutcomeUnknownError(OutcomeUnknownError):
     """Whether the commit is in the branch's log is not known, and it may still get there."""
 

@@ -152,6 +152,31 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Horizons:
+    """Moments that only rise. None: not published yet, nothing is behind it.
+
+    Commits that were superseded before `history` may have been collected, unless a ref stands on them (hazard P6).
+    What was staged before `staging`, and nothing refers to, may have been swept; a change that began before it is
+    refused (hazard P10).
+    """
+
+    history: datetime | None = None
+    staging: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Retained:
+    """A commit that is stored, whether or not a ref leads to it.
+
+    `is_readable`: it is whole and not behind the horizon, so that what it holds can be asked for, and a ref may be made
+    on it.
+    """
+
+    commit: Commit
+    is_readable: bool
+
+
+@dataclass(frozen=True)
 class Put:
     """Make the key hold this content."""
 
@@ -172,11 +197,14 @@ class CommitRequest:
 
     `expected` names the version of each key that is touched and of each that was only read; None means absent. A
     branch that was deleted and made again on the same head is told apart only where `incarnation` is named. Whoever
-    puts content of an older commit, to revert or to merge, holds that commit until the new one is reported.
+    puts content of an older commit, to revert or to merge, holds that commit until the new one is reported. Whoever
+    puts content that leads to newly staged files says when it began to stage them: they may be swept since (P10).
+
+    `head` None says that the expected versions alone decide: whatever the head is by then, the commit may follow on it.
     """
 
     branch: str
-    head: str
+    head: str | None
     changes: Mapping[TableKey, Change]
     expected: Mapping[TableKey, Content | None]
     actor: str
@@ -185,16 +213,13 @@ class CommitRequest:
     properties: Mapping[str, str] = field(default_factory=dict)
     merge_parent: str | None = None
     incarnation: Ulid | None = None
+    began_at: datetime | None = None
 
     def __post_init__(self) -> None:
         check_ref_name(self.branch)
         self._check_words()
-        if self.merge_parent == self.head:
-            raise UsageError(
-                f"{self.head} is the head itself, and cannot be merged into it",
-                hint="leave the merge parent out",
-                hash=self.head,
-            )
+        if self.merge_parent is not None:
+            check_merge(self.merge_parent, self.head)
         for key, change in self.changes.items():
             self._check_change(key, change)
 
@@ -238,6 +263,16 @@ class CommitRequest:
                 raise UsageError(f"{key} is in no namespace", hint=f"like {DEFAULT_NAMESPACE}.{key}", table=str(key))
             case _:
                 pass
+
+
+def check_merge(merge_parent: str, head: str | None) -> None:
+    """Refuse to merge a head into itself."""
+    if merge_parent == head:
+        raise UsageError(
+            f"{head} is the head itself, and cannot be merged into it",
+            hint="leave the merge parent out",
+            hash=head,
+        )
 
 
 def _check_content(key: TableKey, content: Content) -> None:

@@ -1,6 +1,9 @@
 """The catalog port. One conformance suite (tests/conformance/test_catalog.py) holds every backend to it.
 
 - A commit is atomic over all of its tables, and strict: it lands on the head that the request names, or not at all.
+  A request that names no head lands on whatever the head is, while its expected versions hold there.
+- Several requests in one call are judged in order, each on what those before it made; each that is accepted is a commit
+  of its own, and one that is refused disturbs none of the others.
 - Expected versions, of touched and of merely read tables, are judged against the head that is really there, and
   before the head itself: who lost a table hears `ExpectedVersionMismatchError`, who only lost the branch hears
   `RefConflictError` and may retry on the new head.
@@ -9,6 +12,7 @@
 - Content of an older commit (a revert, a merge) is put only by who holds that commit, until the new one is reported:
   a collector knows nothing of a commit that is still on its way. A merge parent must itself be kept at that moment.
 - A commit whose writer heard a conflict gets into no log by any act of its writer.
+- A request that says when it began is refused, at the commit itself, once the staging horizon has passed that (P10).
 - Whatever is put has an existing namespace around it; a namespace that holds something is not deleted.
 - Hashes are opaque. A backend may give new contents an id of its own: read back what was committed.
 - A lake has, from its beginning, the branch `main`, which cannot be deleted, and in it the namespace `default`.
@@ -19,9 +23,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol
 
-from headwater.catalog.model import Commit, CommitRequest, Content, Difference, Ref, RefKind, TableKey
+from headwater.catalog.model import (
+    Commit,
+    CommitRequest,
+    Content,
+    Difference,
+    Horizons,
+    Ref,
+    RefKind,
+    Retained,
+    TableKey,
+)
+from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.ids import Ulid
 from headwater.sequence.protocol import Sequencer
 
@@ -42,6 +58,22 @@ class TableHeads(Protocol):
         ...
 
 
+class Keeping(Protocol):
+    """What a cleanup stands on, where the lake's files are ours to delete: how far back anything is kept."""
+
+    def horizons(self) -> Horizons:
+        """How far back history and staged files are kept."""
+        ...
+
+    def publish_staging_horizon(self, moment: datetime) -> datetime:
+        """Refuse changes that began before `moment` from now on (hazard P10); it only rises. Returns where it is."""
+        ...
+
+    def retained(self) -> Iterator[Retained]:
+        """Every commit that is stored, deleted branches' too; one that cannot be read is an error."""
+        ...
+
+
 class Catalog(Protocol):
     """Refs, commits, and what is in them."""
 
@@ -53,6 +85,11 @@ class Catalog(Protocol):
     @property
     def heads(self) -> TableHeads | None:
         """The tables' own heads, where the backend has them and may write them."""
+        ...
+
+    @property
+    def keeping(self) -> Keeping | None:
+        """What a cleanup stands on, where the backend has heads."""
         ...
 
     def refs(self) -> tuple[Ref, ...]:
@@ -97,6 +134,14 @@ class Catalog(Protocol):
 
     def commit(self, request: CommitRequest) -> Commit:
         """Commit, or say why not; `CommitOutcomeUnknownError` when even that is not known."""
+        ...
+
+    def commit_all(self, requests: Sequence[CommitRequest]) -> tuple[Commit | HeadwaterError, ...]:
+        """Commit each on what those before it made: for each its commit, or the error that `commit` would raise.
+
+        Where the backend can, all of them land at once. An error that is raised, instead of returned, is that of all:
+        nothing was changed.
+        """
         ...
 
     def outcome(self, branch: str, operation: Ulid) -> Commit | None:

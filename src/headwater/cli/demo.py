@@ -1,19 +1,20 @@
-"""`headwater demo`: a writer stalls, history moves on without it, and then it wakes up.
+"""`headwater demo`: a bank whose transfers touch three tables, and a teller that is killed in the middle of one.
 
-The stalled writer is a real process, stopped by SIGSTOP between preparing its commit and making it. It is played
-twice on a folder: once by a writer that trusts create-if-absent alone, once by ours.
+It is played twice on folders, by the same tellers (real processes) with the same wishes: once with one transaction for
+a transfer, once table by table, as the control. All the while an auditor reads, and counts how often the books do not
+add up. What the control gets wrong is counted, not arranged.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,181 +23,213 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.app import App
+from headwater.catalog.model import Commit
+from headwater.cli.bank import OPENING, OWNERS, Audit, audit, found
 from headwater.cli.output import json_option, print_json
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.failpoints import Failpoint
 from headwater.kernel.settings import cache_folder, environment
-from headwater.sequence.collect import Collector
-from headwater.sequence.model import Entry, Namespace, Retention
-from headwater.sequence.protocol import Sequencer
+from headwater.lake import Lake
+from headwater.publish.model import RECOVERY_ACTOR
+from headwater.publish.requests import FOR_ACTOR, FOR_OPERATION, KIND, OUTCOMES
 
-_NAMESPACE = Namespace("", "manifest", ".manifest")
-# How many others commit before the stall, during it and after it; of those during it, the first grows old.
-_BEFORE, _MEANWHILE, _AFTER = 5, 4, 2
-_PAUSE_SECONDS = 0.5
-
-
-class UnguardedSequencer(Sequencer):
-    """What the protocol would be without its boundary: whoever creates the object believes to have committed."""
-
-    def _is_behind(self, entry: Entry) -> bool:  # noqa: ARG002
-        return False
+_TABLES = ("accounts", "transfers", "entries")
+_TELLERS = ("Tom", "Tina")
+# Killed when the third of its transfers has moved two of its three heads, and has published nothing.
+_DOOMED, _KILL = "Ted", f"{Failpoint.PUBLISH_AFTER_HEAD}=kill@8"
+# All processes are of one machine, so a dead teller may be taken for dead soon.
+_LEASE_SECONDS, _SKEW_SECONDS = 2.0, 0.5
 
 
-@dataclass(frozen=True)
-class Act:
-    """How one playing of the story ended."""
+@dataclass
+class Play:
+    """How one playing of the story went."""
 
-    guarded: bool
-    id: int
-    told: str
-    committed: bool
-    in_history: bool
+    is_control: bool
+    tellers: list[dict[str, Any]] = field(default_factory=list)
+    audits: int = 0
+    wrong_audits: int = 0
+    first_wrong: Audit | None = None
+    at_the_end: Audit | None = None
+    recoveries: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, seen: Audit) -> None:
+        """Count one look at the books."""
+        self.audits += 1
+        self.at_the_end = seen
+        if not seen.adds_up:
+            self.wrong_audits += 1
+            self.first_wrong = self.first_wrong or seen
 
 
 @click.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where to play; a temporary folder by default.")
+@click.option("--transfers", type=click.IntRange(1), default=6, show_default=True, help="Transfers of each teller.")
 @click.option("--master", help="Spark master; the settings' by default.")
 @json_option
 @click.pass_obj
-def demo(app: App, folder: Path | None, master: str | None, as_json: bool) -> None:
-    """Play the stalled writer, unguarded and guarded, then read the history with Spark."""
+def demo(app: App, folder: Path | None, transfers: int, master: str | None, as_json: bool) -> None:
+    """Play the bank, one transaction for a transfer and table by table, kill a teller, and audit all the while."""
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         stage = folder or Path(temporary)
         console = Console(stderr=as_json, highlight=False)
-        console.print("[bold]A writer stalls, history moves on, and the writer wakes up.[/bold]")
-        with console.status("playing the story twice"):
-            acts = [_play(app, stage / name, console, guarded=name == "guarded") for name in ("unguarded", "guarded")]
-        with console.status("Spark reads the history of the guarded namespace"):
-            rows = _read_with_spark(app, stage / "guarded", master)
+        console.print(f"[bold]A bank: {len(OWNERS)} accounts with {OPENING} each, and tellers who move money.[/bold]")
+        plays = []
+        for is_control in (False, True):
+            name = "control" if is_control else "bank"
+            plays.append(_play(app, app.init_lake(str(stage / name)), stage / name, console, transfers, is_control))
+        with console.status("Spark reads the bank"):
+            by_spark = _read_with_spark(app, app.open_lake(str(stage / "bank"), read_only=True), master)
+        ours, control = plays
         if as_json:
-            print_json({"acts": [vars(act) for act in acts], "history": rows})
+            print_json({"bank": asdict(ours), "control": asdict(control), "spark": by_spark})
         else:
-            _print_history(console, rows)
-        unguarded, guarded = acts
-        if not (unguarded.committed and not unguarded.in_history and not guarded.committed):
-            raise HeadwaterError("the story did not end as it should", hint="please report this with the output above")
-    console.print(
-        "\n[bold]Unguarded, a commit was acknowledged that no reader will ever see. "
-        "Guarded, its writer was told the truth.[/bold]",
-        soft_wrap=True,
-    )
+            _print_ending(console, plays, by_spark)
+        _require(ours, by_spark)
 
 
-@click.command(hidden=True)
-@click.argument("url")
-@click.option("--guarded/--unguarded", default=True)
-@click.pass_obj
-def demo_writer(app: App, url: str, guarded: bool) -> None:
-    """The writer that is going to be stopped: one commit, and one JSON line about its outcome."""
-    sequencer = _open(app, url, guarded=guarded)
-    latest = sequencer.latest()
-    try:
-        entry = sequencer.write(b"the stalled writer", after=latest)
-    except HeadwaterError as error:
-        print_json({"committed": False, "told": f"{error.kind}, {error.message}"})
-    else:
-        print_json({"committed": True, "told": f"committed {entry.id}", "writer": entry.writer})
+def _require(ours: Play, by_spark: dict[str, int]) -> None:
+    """The promise. Of the control nothing is required: what it shows is what happened."""
+    end = ours.at_the_end
+    kept = ours.wrong_audits == 0 and end is not None and end.adds_up and bool(ours.recoveries)
+    if not kept or by_spark != {"balances": OPENING * len(OWNERS), "entries": 0}:
+        raise HeadwaterError("the story did not end as it should", hint="please report this with the output above")
 
 
-def _open(app: App, url: str, *, guarded: bool) -> Sequencer:
-    kind = Sequencer if guarded else UnguardedSequencer
-    return kind(app.open_store(url), _NAMESPACE, clock=app.clock, randomness=app.randomness, metrics=app.metrics)
-
-
-def _play(app: App, folder: Path, console: Console, *, guarded: bool) -> Act:
-    title = "guarded by a boundary" if guarded else "unguarded"
+def _play(app: App, lake: Lake, folder: Path, console: Console, transfers: int, is_control: bool) -> Play:
+    title = "table by table, the control" if is_control else "one transaction for a transfer"
     console.print(f"\n[cyan]{title}[/cyan]")
+    play = Play(is_control)
+    found(lake)
 
     def say(line: str) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
-    sequencer = _open(app, str(folder), guarded=True)
-    _commit(sequencer, _BEFORE)
-    say(f"others commit 1 to {_BEFORE}")
-    stalled = _BEFORE + 1
-    with _Stalled(folder, guarded=guarded) as writer:
-        say(f"a writer reads {_BEFORE}, prepares {stalled}, and stalls (process {writer.pid} is stopped)")
-        _commit(sequencer, 1)
-        app.clock.sleep(_PAUSE_SECONDS)
-        _commit(sequencer, _MEANWHILE - 1)
-        say(f"others commit {stalled} to {_BEFORE + _MEANWHILE}")
-        gone = Collector(sequencer, Retention(timedelta(seconds=_PAUSE_SECONDS / 2), timedelta(0))).collect()
-        say(f"the collector raises the boundary to {gone.boundary_after} and deletes 1 to {max(gone.deleted)}")
-        answer = writer.resume()
-    told, committed = answer["told"], answer["committed"]
-    _commit(sequencer, _AFTER)
-    in_history = committed and sequencer.outcome(stalled, answer["writer"]) is True
-    say(f"the writer wakes up and creates {stalled}")
-    if committed and not in_history:
-        say(f"[red]it is told: {told}. That is wrong: {stalled} was another's, and nobody will see this one[/red]")
-    else:
-        say(f"[green]it is told: {told}[/green]")
-    return Act(guarded, stalled, told, committed, in_history)
+    def watch(tellers: Sequence[_Teller]) -> None:
+        while any(teller.is_at_work for teller in tellers):
+            play.note(audit(lake))
+        play.note(audit(lake))
+
+    with ExitStack() as stack, console.status("tellers at work, an auditor beside them"):
+        at_work = [stack.enter_context(_Teller(folder, each, transfers, is_control)) for each in _TELLERS]
+        doomed = stack.enter_context(_Teller(folder, _DOOMED, transfers, is_control, failpoints=_KILL))
+        watch([doomed])
+        say(f"{', '.join(_TELLERS)} and {_DOOMED} move money; {_DOOMED} (process {doomed.pid}) {doomed.end}")
+        left = lake.writing.sidecars.pending()
+        held = sorted({head.key.name for each in left if each.actor == _DOOMED for head in each.heads})
+        say(f"it left a note of what it had begun with {', '.join(held) or 'nothing'}")
+        app.clock.sleep(_LEASE_SECONDS + _SKEW_SECONDS)
+        replacement = stack.enter_context(_Teller(folder, f"{_DOOMED}'s replacement", transfers, is_control))
+        watch([*at_work, replacement])
+        play.tellers = [teller.answer for teller in (*at_work, replacement)]
+    made, retried = (sum(each[what] for each in play.tellers) for what in ("made", "retried"))
+    say(
+        f"a replacement opened the bank and went on: {made} transfers made, {retried} tries lost to others and repeated"
+    )
+    play.recoveries = [_told(commit) for commit in lake.catalog.log(lake.resolve()) if commit.actor == RECOVERY_ACTOR]
+    colour = "red" if play.wrong_audits else "green"
+    say(f"[{colour}]of {play.audits} audits, {play.wrong_audits} found books that do not add up[/{colour}]")
+    return play
 
 
-def _commit(sequencer: Sequencer, count: int) -> None:
-    for _ in range(count):
-        sequencer.update(lambda latest: f"commit {latest.id + 1 if latest else 1}".encode())
+class _Teller:
+    """A teller in a process of its own."""
 
-
-class _Stalled:
-    """A writer in a process of its own that has been stopped just before its commit."""
-
-    def __init__(self, folder: Path, *, guarded: bool) -> None:
-        environ = {**environment(), "HEADWATER_FAILPOINTS": f"{Failpoint.WRITE_BEFORE_CREATE}=stop"}
-        command = [sys.executable, "-m", "headwater", "--log-level", "error", "demo-writer", str(folder)]
-        self._process = subprocess.Popen(
-            [*command, "--guarded" if guarded else "--unguarded"], env=environ, stdout=subprocess.PIPE
-        )
+    def __init__(self, folder: Path, name: str, transfers: int, is_control: bool, *, failpoints: str = "") -> None:
+        environ = {
+            **environment(),
+            "HEADWATER_FAILPOINTS": failpoints,
+            "HEADWATER_PUBLISH_LEASE_SECONDS": str(_LEASE_SECONDS),
+            "HEADWATER_SEQUENCE_CLOCK_SKEW_SECONDS": str(_SKEW_SECONDS),
+        }
+        command = [sys.executable, "-m", "headwater", "--log-level", "error", "demo-teller", str(folder)]
+        command += ["--name", name, "--transfers", str(transfers), *(["--table-by-table"] if is_control else [])]
+        self._process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE)
         self.pid = self._process.pid
 
     def __enter__(self) -> Self:
-        state = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        if state is None or state.si_code != os.CLD_STOPPED:
-            raise HeadwaterError("the writer ended before it could be stopped")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
-    def resume(self) -> dict[str, Any]:
-        """Wake it up, and hear what it has to say."""
-        self._process.send_signal(signal.SIGCONT)
-        out, _ = self._process.communicate(timeout=60)
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the process lives."""
+        return self._process.poll() is None
+
+    @property
+    def end(self) -> str:
+        """How the process ended."""
+        code = self._process.wait()
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What the teller says at the end of the day."""
+        out, _ = self._process.communicate()
+        if self._process.returncode:
+            raise HeadwaterError(f"a teller ended with {self._process.returncode}")
         answer: dict[str, Any] = json.loads(out)
         return answer
 
 
-def _read_with_spark(app: App, folder: Path, master: str | None) -> list[dict[str, object]]:
+def _told(commit: Commit) -> dict[str, Any]:
+    """What the log says of a recovery."""
+    outcomes = json.loads(commit.properties[OUTCOMES])
+    return {
+        "commit": commit.hash,
+        "outcome": commit.properties[KIND],
+        "of": commit.properties[FOR_ACTOR],
+        "operation": commit.properties[FOR_OPERATION],
+        "tables": {key: outcome["state"] for key, outcome in outcomes.items()},
+    }
+
+
+def _read_with_spark(app: App, lake: Lake, master: str | None) -> dict[str, int]:
+    """The sums, as an engine sees them that knows nothing of us but the tables' metadata files."""
     # Imported here, because a plain installation has no Spark.
-    from headwater.sequence.frames import history_frame
     from headwater.spark.session import iceberg_jars, spark_session
 
     settings = app.settings.spark.model_copy(update={"master": master, "remote": None} if master else {})
     spark = spark_session(settings, app_name="headwater demo", jars=iceberg_jars(cache_folder(), s3=False))
     try:
-        boundary = _open(app, str(folder), guarded=True).boundary.read()
-        frame = history_frame(spark, folder.absolute().as_uri(), _NAMESPACE)
-        columns = (
-            "cast(id as bigint) as id",
-            "cast(payload as string) as payload",
-            f"if(id <= {boundary}, 'behind the boundary', 'history') as state",
-            "writer",
-        )
-        return [row.asDict() for row in frame.selectExpr(*columns).orderBy("id").collect()]
+        sums = {"balances": ("accounts", "balance"), "entries": ("entries", "amount")}
+        return {
+            name: int(
+                spark.read.format("iceberg")
+                .load(str(lake.table(table).location))
+                .selectExpr(f"coalesce(sum({column}), 0) AS total")
+                .collect()[0]["total"]
+            )
+            for name, (table, column) in sums.items()
+        }
     finally:
         spark.stop()
 
 
-def _print_history(console: Console, rows: list[dict[str, object]]) -> None:
-    table = Table(
-        "id", "payload", "state", "writer", title="the guarded namespace, read by Spark", title_justify="left"
-    )
-    for row in rows:
-        style = "dim" if row["state"] != "history" else ""
-        table.add_row(*(str(value) for value in row.values()), style=style)
+def _print_ending(console: Console, plays: Sequence[Play], by_spark: dict[str, int]) -> None:
+    ours, control = plays
+    books = Table("", "one transaction", "table by table", title="the books", title_justify="left")
+    ends = [play.at_the_end or Audit(0, 0, 0, 0, 0) for play in (ours, control)]
+    books.add_row("audits that did not add up", *(f"{each.wrong_audits} of {each.audits}" for each in (ours, control)))
+    books.add_row(f"balances at the end, of {OPENING * len(OWNERS)}", *(str(each.balances) for each in ends))
+    books.add_row("transfers without both sides", *(str(each.halves) for each in ends))
+    books.add_row("accounts that disagree with their entries", *(str(each.wrong_accounts) for each in ends))
     console.print()
-    console.print(table)
+    console.print(books)
+    log = Table("recovered", "of", "operation", "tables", title="the audit log of the bank", title_justify="left")
+    for each in ours.recoveries:
+        tables = ", ".join(f"{key.removeprefix('default.')} {state}" for key, state in each["tables"].items())
+        log.add_row(each["outcome"], each["of"], each["operation"], tables)
+    console.print(log)
+    console.print(f"Spark reads the same tables: balances {by_spark['balances']}, entries {by_spark['entries']}.")
+    console.print(
+        f"\n[bold]A teller died between its tables. Here the books added up in each of {ours.audits} audits; "
+        f"table by table, {control.wrong_audits} of {control.audits} did not.[/bold]",
+        soft_wrap=True,
+    )

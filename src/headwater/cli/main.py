@@ -25,21 +25,30 @@ from headwater.kernel.logs import scrub, scrub_value
 
 # Where each command is: those that need Arrow and DuckDB are not loaded for those that do not.
 COMMANDS = {
+    "branch": "branch",
+    "cleanup": "upkeep",
     "commits": "lake",
+    "compactions": "optimize",
     "demo": "demo",
-    "demo-writer": "demo",
+    "demo-teller": "bank",
     "devservices": "devservices",
     "diff": "lake",
     "doctor": "doctor",
+    "indices": "optimize",
     "init": "lake",
+    "load": "load",
     "mutate": "publish",
+    "optimize": "optimize",
     "query": "query",
     "recover": "publish",
     "refs": "lake",
+    "repair": "upkeep",
+    "schema": "schema",
     "sequence": "sequence",
     "show": "lake",
     "sidecars": "publish",
     "tables": "lake",
+    "tag": "branch",
 }
 
 

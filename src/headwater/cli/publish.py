@@ -102,7 +102,8 @@ def recover(app: App, words: tuple[str, ...], operation: str | None, branch: str
 
 
 def _tables(sidecar: Sidecar) -> str:
-    return ", ".join(str(key) for key in sorted([*(head.key for head in sidecar.heads), *sidecar.drops]))
+    keys = (*(head.key for head in sidecar.heads), *sidecar.drops, *sidecar.others)
+    return ", ".join(str(key) for key in sorted(keys))
 
 
 def _until(sidecar: Sidecar) -> str:
@@ -125,11 +126,14 @@ def _sidecar_json(sidecar: Sidecar) -> dict[str, object]:
                 "planned_id": head.planned_id,
                 "identity": head.identity,
                 "pinned": asdict(head.pinned) if head.pinned else None,
+                "renamed_from": str(head.renamed_from) if head.renamed_from else None,
             }
             for head in sidecar.heads
         ],
         "drops": [str(key) for key in sorted(sidecar.drops)],
         "reads": [str(key) for key in sorted(sidecar.reads)],
+        "others": [str(key) for key in sorted(sidecar.others)],
+        "merge_parent": sidecar.merge_parent,
     }
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,9 @@ class Failpoint(enum.StrEnum):
     RECOVERY_AFTER_RESTORE = "publish.recovery.after-restore"
     RECOVERY_AFTER_PUBLISH = "publish.recovery.after-publish"
 
+    OPTIMIZE_AFTER_JOB = "optimize.after-job"
+    OPTIMIZE_AFTER_FILES = "optimize.after-files"
+
 
 class Action(enum.StrEnum):
     """What an armed failpoint does."""
@@ -96,7 +100,8 @@ def hit(point: Failpoint) -> None:
         case Action.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         case Action.STOP:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # Aimed at this thread: if it is aimed at the process, the caller runs on until another thread takes it.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case Action.DELAY:
             SystemClock().sleep(int(armed.arg or 0) / 1000)
         case Action.ERROR:

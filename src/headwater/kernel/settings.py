@@ -124,6 +124,12 @@ class PublishSettings(_Section):
     )
 
 
+class LoadSettings(_Section):
+    """Loads of files."""
+
+    concurrency: int = Field(2, ge=1, le=64, description="Data files that one load writes at a time.")
+
+
 class SparkSettings(_Section):
     """Where Spark runs."""
 
@@ -154,6 +160,7 @@ class Settings(_Section):
     sequence: SequenceSettings = Field(default_factory=lambda: SequenceSettings(), description="Sequences.")
     query: QuerySettings = Field(default_factory=lambda: QuerySettings(), description="Queries.")
     publish: PublishSettings = Field(default_factory=lambda: PublishSettings(), description="Transactions.")
+    load: LoadSettings = Field(default_factory=lambda: LoadSettings(), description="Loads.")
     spark: SparkSettings = Field(default_factory=lambda: SparkSettings(), description="Spark.")
 
 

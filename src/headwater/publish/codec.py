@@ -13,7 +13,7 @@ from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.kernel.errors import CorruptError, UsageError
 from headwater.kernel.ids import parse_ulid
 from headwater.publish.errors import SidecarCorruptError
-from headwater.publish.model import PlannedHead, Sidecar, WriterKind
+from headwater.publish.model import PlannedHead, Replaced, Sidecar, WriterKind
 
 FORMAT = 1
 
@@ -34,6 +34,8 @@ def encode_sidecar(sidecar: Sidecar) -> bytes:
         "drops": _contents(sidecar.drops),
         "reads": _contents(sidecar.reads),
         "properties": dict(sidecar.properties),
+        "others": {str(key): _replaced(each) for key, each in sorted(sidecar.others.items())},
+        "merge_parent": sidecar.merge_parent,
     }
     return json.dumps({**values, "sha256": _seal(values)}, indent=1).encode()
 
@@ -58,6 +60,8 @@ def decode_sidecar(data: bytes, path: str) -> Sidecar:
             drops=_tables(values["drops"], path),
             reads=_read_contents(values["reads"], path),
             properties={str(name): str(value) for name, value in values["properties"].items()},
+            others={_key(name): _read_replaced(each, path) for name, each in values["others"].items()},
+            merge_parent=str(values["merge_parent"]) if values["merge_parent"] is not None else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
         raise SidecarCorruptError(path, f"is not a sidecar, or is damaged: {error}") from error
@@ -78,6 +82,7 @@ def _head(head: PlannedHead) -> dict[str, Any]:
         "planned_id": head.planned_id,
         "identity": head.identity,
         "planned": encode_content(head.planned),
+        "renamed_from": str(head.renamed_from) if head.renamed_from else None,
     }
 
 
@@ -94,7 +99,26 @@ def _read_head(values: Mapping[str, Any], path: str) -> PlannedHead:
         int(values["expected_id"]),
         parse_ulid(values["identity"]),
         planned,
+        TableKey.parse(values["renamed_from"]) if values["renamed_from"] else None,
     )
+
+
+def _replaced(replaced: Replaced) -> dict[str, Any]:
+    return {
+        "before": encode_content(replaced.before) if replaced.before is not None else None,
+        "after": encode_content(replaced.after) if replaced.after is not None else None,
+    }
+
+
+def _read_replaced(values: Mapping[str, Any], path: str) -> Replaced:
+    before, after = (decode_content(values[each], path) if values[each] else None for each in ("before", "after"))
+    return Replaced(before, after)
+
+
+def _key(text: str) -> TableKey:
+    """The key of a table, view or namespace as it was spelled: one of a single part is a namespace at the top."""
+    *namespace, name = text.split(".")
+    return TableKey(tuple(namespace), name)
 
 
 def _contents(contents: Mapping[TableKey, Content | None]) -> dict[str, Any]:
@@ -102,7 +126,7 @@ def _contents(contents: Mapping[TableKey, Content | None]) -> dict[str, Any]:
 
 
 def _read_contents(values: Mapping[str, Any], path: str) -> dict[TableKey, Content | None]:
-    return {TableKey.parse(key): decode_content(each, path) if each else None for key, each in values.items()}
+    return {_key(key): decode_content(each, path) if each else None for key, each in values.items()}
 
 
 def _tables(values: Mapping[str, Any], path: str) -> dict[TableKey, TableContent]:

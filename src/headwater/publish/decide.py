@@ -9,6 +9,11 @@
     no           anything else                                any                        BACK
 
 A head that is behind its pin cannot be: the pin is published after the head has moved. Somebody deleted objects.
+
+A rollback and a publish of the same change exclude each other, whoever makes them, and however long they stall on the
+way. A publish needs every planned id to be the writer's, and every version that it rests on to be there still. A
+rollback undoes what has moved only once one of the two can never be again: it occupied a planned id or found it taken,
+or a version has changed. While neither is so, the change can only be rolled forward.
 """
 
 from __future__ import annotations
@@ -33,6 +38,18 @@ def state_of(sidecar: Sidecar, head: PlannedHead, facts: HeadFacts) -> HeadState
     if facts.latest_id > head.planned_id:
         return HeadState.MOVED_SEVERAL_TIMES
     return HeadState.AS_PLANNED if facts.writer_at_planned == head.identity else HeadState.MOVED_ONCE
+
+
+def is_published(sidecar: Sidecar, head: PlannedHead, facts: HeadFacts) -> bool:
+    """Whether the branch pins this plan, or something that follows on it (P4): a log may have lost that, a pin cannot.
+
+    A pin that is past the planned version may also be that of a rollback, which follows on it too.
+    """
+    return (
+        facts.writer_at_planned == head.identity
+        and facts.pinned_id >= head.planned_id
+        and facts.writer_after != sidecar.restore_identity(head)
+    )
 
 
 def _is_gone(head: PlannedHead, facts: HeadFacts) -> bool:
@@ -64,6 +81,15 @@ def verdict_on(
 def needs_restore(state: HeadState) -> bool:
     """Whether a rollback writes to this head: where the plan landed, and where it still could (P1)."""
     return state in (HeadState.NOT_MOVED, HeadState.AS_PLANNED)
+
+
+def is_in_the_way(head: PlannedHead, state: HeadState, facts: HeadFacts) -> bool:
+    """Whether the next writer of the table would find its place taken: the head is ahead of its pin, by this sidecar.
+
+    Where the plan has not landed, whoever comes first takes the place, and no zombie can take it from them.
+    """
+    is_ours = state in (HeadState.AS_PLANNED, HeadState.RESTORED)
+    return is_ours and head.pinned is not None and facts.latest_id > facts.pinned_id
 
 
 def pins_hold(facts: Collection[tuple[PlannedHead, HeadFacts]]) -> bool:

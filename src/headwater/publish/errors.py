@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headwater.catalog.model import TableKey
 from headwater.kernel.errors import ConflictError, CorruptError, OutcomeUnknownError, RefusedError, UsageError
@@ -68,6 +68,18 @@ class ConstraintViolationError(UsageError):
         )
 
 
+class ConstraintBrokenError(RefusedError):
+    """A constraint cannot be judged, because it mentions what is not there; nothing is written until it can."""
+
+    def __init__(self, key: TableKey, constraint: str, what: str) -> None:
+        super().__init__(
+            f"{key}: constraint {constraint} cannot be judged: {what}",
+            hint="nothing was changed; correct or drop the constraint by `headwater schema apply`",
+            table=str(key),
+            constraint=constraint,
+        )
+
+
 class DriftError(RefusedError):
     """The head of a table is ahead of its pin, and no sidecar says why."""
 
@@ -78,4 +90,27 @@ class DriftError(RefusedError):
             table=str(key),
             pinned=pinned_id,
             latest=latest_id,
+        )
+
+
+class RepairRefusedError(RefusedError):
+    """Sidecars are pending: what they explain is recovered, not repaired."""
+
+    def __init__(self, operations: Sequence[Ulid]) -> None:
+        super().__init__(
+            f"nothing is repaired while changes are pending: {', '.join(operations)}",
+            hint="let them end, or run `headwater recover` once their leases have passed; then repair",
+            operations=list(operations),
+        )
+
+
+class HeadsBehindError(CorruptError):
+    """Heads are behind their pins, which cannot be: objects were removed by hand. Nothing was changed."""
+
+    def __init__(self, heads: Mapping[TableKey, tuple[int, int]]) -> None:
+        told = ", ".join(f"{key} (pinned at {pin}, head at {head})" for key, (pin, head) in sorted(heads.items()))
+        super().__init__(
+            f"objects of these tables were removed: {told}",
+            hint="restore the objects from a copy of the lake, or set the branch to a commit that does not need them",
+            tables=[str(key) for key in sorted(heads)],
         )

@@ -19,6 +19,8 @@ from headwater.tables.head import METADATA_FOLDER, METADATA_SUFFIX
 
 # The branch on which a table was made: its sequence is the table's own, others fork.
 HOME = "headwater.branch"
+# Where in a table's folder its forks are, each in a folder that is named by the branch incarnation.
+FORKS = "branches"
 
 _VERSION = re.compile(rf"/{METADATA_FOLDER}/([0-9]{{{ID_DIGITS}}}){re.escape(METADATA_SUFFIX)}$")
 
@@ -39,21 +41,28 @@ class Heads:
         table = normalise(metadata.location).removeprefix(self._location + "/")
         if metadata.properties.get(HOME) == branch_incarnation:
             return table
-        return f"{table}/branches/{branch_incarnation}"
+        return f"{table}/{FORKS}/{branch_incarnation}"
 
     def id_in(self, path: str, content: TableContent | None) -> int:
         """The id that the content has in this sequence; 0 when it lies elsewhere."""
-        if content is None:
-            return 0
+        place = self.place_of(content) if content is not None else None
+        return place[1] if place is not None and place[0] == path else 0
+
+    def place_of(self, content: TableContent) -> tuple[str, int] | None:
+        """The sequence that holds this version, and its id there; None when it lies in none of this lake."""
         location = normalise(content.metadata_location)
         found = _VERSION.search(location)
-        if found is None or location[: found.start()] != f"{self._location}/{path}":
-            return 0
-        return int(found[1])
+        if found is None or not location.startswith(self._location + "/"):
+            return None
+        return location[len(self._location) + 1 : found.start()], int(found[1])
 
     def located(self, path: str, number: int, content: TableContent) -> TableContent:
         """The content at this id of the sequence."""
         return replace(content, metadata_location=f"{self._location}/{self.sequence(path).namespace.path_of(number)}")
+
+    def is_taken(self, head: PlannedHead) -> bool:
+        """Whether somebody sits where the head is to move."""
+        return _writer(self.sequence(head.path), head.planned_id) is not None
 
     def facts(self, head: PlannedHead, pinned: object) -> HeadFacts:
         """What is found of a planned head."""

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.kernel.ids import Ulid, ulid_of
-from headwater.tables.model import Staged
+from headwater.tables.model import NewFile, Staged
 
 RECOVERY_ACTOR = "headwater:recovery"
 
@@ -24,25 +24,45 @@ class WriterKind(enum.StrEnum):
     MERGE = "merge"
     OPTIMIZE = "optimize"
     INDICES = "indices"
+    REPAIR = "repair"
 
 
 @dataclass(frozen=True)
 class TableWish:
     """What shall become of one table: a staged change, or None to drop it.
 
-    `pinned` is what the branch held when the table was first touched, None for a new table.
+    `pinned` is what the branch held when the table was first touched, None for a new table. A table that is renamed is
+    pinned under `renamed_from` until the commit, and its sequence of versions goes on: it belongs to its location.
+    `made_from` is the version whose document was changed, where that is another than the pinned one (a merge).
     """
 
     key: TableKey
     pinned: TableContent | None
     staged: Staged | None
+    renamed_from: TableKey | None = None
+    made_from: TableContent | None = None
+
+    @property
+    def keys(self) -> tuple[TableKey, ...]:
+        """Every key that the wish touches."""
+        return (self.key,) if self.renamed_from is None else (self.key, self.renamed_from)
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a key holds before, and what it shall hold; None is nothing."""
+
+    before: Content | None
+    after: Content | None
 
 
 @dataclass(frozen=True)
 class Wish:
     """Everything that a writer wants to land as one commit, and everything that it rests on.
 
-    `reads` are the versions of tables that were only read (P8).
+    `reads` are the versions of tables that were only read (P8). `others` are views and namespaces: they have no head,
+    and change by the commit alone. `files` are what they need, stored before anything else. `merge_parent` is the
+    commit that is merged; whoever wishes that holds it until the wish is published.
     """
 
     kind: WriterKind
@@ -54,6 +74,9 @@ class Wish:
     tables: tuple[TableWish, ...]
     reads: Mapping[TableKey, Content | None] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[TableKey, Replaced] = field(default_factory=dict)
+    files: tuple[NewFile, ...] = ()
+    merge_parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,8 @@ class PlannedHead:
     """One head that is to move: along which sequence, from which id, to which identity, and what will be pinned then.
 
     `path` is the root of the sequence in the lake. `expected_id` is the id that the plan follows on, 0 where the
-    sequence is empty: a new table, or the first write of a branch to a table that it shares.
+    sequence is empty: a new table, or the first write of a branch to a table that it shares. `pinned` is held under
+    `pinned_key`, which is another than `key` for a table that is renamed.
     """
 
     key: TableKey
@@ -71,6 +95,17 @@ class PlannedHead:
     expected_id: int
     identity: Ulid
     planned: TableContent
+    renamed_from: TableKey | None = None
+
+    @property
+    def pinned_key(self) -> TableKey:
+        """Where the branch holds the table until the commit."""
+        return self.renamed_from or self.key
+
+    @property
+    def keys(self) -> tuple[TableKey, ...]:
+        """Every key that the move touches."""
+        return (self.key,) if self.renamed_from is None else (self.key, self.renamed_from)
 
     @property
     def planned_id(self) -> int:
@@ -83,7 +118,7 @@ class Sidecar:
     """The durable note of intent, written before the first head moves.
 
     While `lease_until` lies ahead its writer may be alive, and no other process touches its heads (P1). `drops` are
-    tables that go: they have no head to move.
+    tables that go: they have no head to move. `others` are views and namespaces, which have none at all.
     """
 
     operation: Ulid
@@ -98,23 +133,46 @@ class Sidecar:
     drops: Mapping[TableKey, TableContent] = field(default_factory=dict)
     reads: Mapping[TableKey, Content | None] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[TableKey, Replaced] = field(default_factory=dict)
+    merge_parent: str | None = None
+
+    @property
+    def keys(self) -> tuple[TableKey, ...]:
+        """Every key whose head moves."""
+        return tuple(key for head in self.heads for key in head.keys)
+
+    @property
+    def rests_on(self) -> dict[TableKey, Content | None]:
+        """What the branch must hold beside the pins of the heads, for the plan to be carried out."""
+        return {
+            **self.reads,
+            **{head.key: None for head in self.heads if head.renamed_from is not None},
+            **self.drops,
+            **{key: each.before for key, each in self.others.items()},
+        }
 
     def restore_identity(self, head: PlannedHead) -> Ulid:
         """The identity of the object that takes the plan's place in a rollback: the same for every recoverer (P1)."""
-        return _derived(f"restore/{self.operation}/{head.path}")
+        return derived(f"restore/{self.operation}/{head.path}")
 
     @property
     def rollback_operation(self) -> Ulid:
         """The operation of the commit that a rollback makes: it must not be taken for the writer's own."""
-        return _derived(f"rollback/{self.operation}")
+        return derived(f"rollback/{self.operation}")
 
     @property
     def audit_operation(self) -> Ulid:
         """The operation of the commit that only tells of a recovery."""
-        return _derived(f"audit/{self.operation}")
+        return audit_operation(self.operation)
 
 
-def _derived(text: str) -> Ulid:
+def audit_operation(operation: Ulid) -> Ulid:
+    """The operation of the commit that only tells what became of this one."""
+    return derived(f"audit/{operation}")
+
+
+def derived(text: str) -> Ulid:
+    """An identity that everybody derives alike from the same words."""
     return ulid_of(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
 
 

@@ -21,7 +21,8 @@ Steps, and what a crash after each leaves behind:
     staged files          files that nothing refers to
     A  sidecar            a note of a change that did not begin: rolled back, which occupies the planned ids
     B  heads, in order    some heads ahead of their pins: rolled back, or forward when all have moved
-    C  commit             a published change with a stale sidecar: told in the log, deleted (P4)
+    C  commit             a published change with a stale sidecar: told in the log, deleted (P4); one manifest may carry
+                          the commits of several writers of the process (group.py), all of them or none
     D  sidecar deleted    nothing
 
 The heads of the changed tables move in the order of their keys, so that of two writers that cross, one wins (P2). Who
@@ -31,27 +32,30 @@ loses after its first head has moved restores its own heads and publishes that b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from headwater.catalog.errors import (
+    BeganTooEarlyError,
     CatalogBusyError,
     CommitOutcomeUnknownError,
     ExpectedVersionMismatchError,
     RefConflictError,
 )
-from headwater.catalog.model import Commit, TableContent, TableKey
+from headwater.catalog.model import Commit, RefKind, TableContent, TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError
+from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UsageError
 from headwater.kernel.failpoints import Failpoint, hit
-from headwater.kernel.ids import new_ulid
+from headwater.kernel.ids import new_ulid, time_of
 from headwater.kernel.logs import Log
 from headwater.kernel.randomness import Randomness
-from headwater.publish.errors import PublishOutcomeUnknownError
+from headwater.publish.errors import DriftError, PublishOutcomeUnknownError
+from headwater.publish.forks.protocol import Forks
+from headwater.publish.group import Group
 from headwater.publish.heads import Heads
 from headwater.publish.model import PlannedHead, Sidecar, TableWish, Verdict, Wish
 from headwater.publish.recovery import Recovery
@@ -63,9 +67,10 @@ from headwater.tables.files import Files
 from headwater.tables.head import INCARNATION
 from headwater.tables.metadata import decode_document, encode_metadata
 
-# How often a publish is tried again because the branch moved, while nothing that matters to it did.
+# How often a publish is tried again because others change the lake all the time, while nothing that matters to it did.
 PUBLISH_RETRIES = 5
 LEASE = timedelta(seconds=60)
+JUST_BEGUN = timedelta(seconds=60)
 
 T = TypeVar("T")
 
@@ -101,26 +106,41 @@ class Publisher:
         self._heads = heads
         self._sidecars = sidecars
         self._recovery = recovery
+        self._forks = Forks(catalog, heads, sidecars)
+        self._group = Group(catalog)
         self._clock = clock
         self._randomness = randomness
         self._lease = lease
 
     def publish(self, wish: Wish) -> Commit:
         """Commit the wish, or say why not."""
-        keys = [each.key for each in wish.tables]
+        keys = [key for each in wish.tables for key in each.keys]
         # Healing takes the queues of others' tables too: before our own, or two of us would wait for each other.
-        self._recovery.heal(wish.branch, keys)
+        contested = self._recovery.heal(wish.branch, keys)
         with self._recovery.queues.hold(wish.branch, keys):
             self._refuse_lost(wish)
             planned = tuple(self._plan(wish, each) for each in sorted(wish.tables, key=_by_key) if each.staged)
-            self._files.write(file for each in wish.tables if each.staged for file in each.staged.files)
+            self._refuse_hopeless(self._note(wish, planned), contested)
+            staged = [file for each in wish.tables if each.staged for file in each.staged.files]
+            self._files.write((*wish.files, *staged))
             return shielded(lambda: self._carry_out(self._note(wish, planned), planned))
+
+    def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:
+        """Before anything is written: what no commit can say (P19), and a race that is lost already.
+
+        Who finds its place taken only after its note was written has to tell the log that it stepped back.
+        """
+        forward_request(sidecar, None, sidecar.actor)
+        for head in sidecar.heads:
+            if head.pinned_key in contested and self._heads.is_taken(head):
+                raise self._forks.lost_head(sidecar, head)
 
     def _plan(self, wish: Wish, table: TableWish) -> _Planned:
         assert table.staged is not None
         metadata = table.staged.metadata
         path = self._heads.path_for(metadata, wish.branch_incarnation)
-        expected_id = self._heads.id_in(path, table.pinned)
+        before = self._forks.base(wish, table, path)
+        expected_id = before.id if before else 0
         content = TableContent(
             metadata.properties[INCARNATION],
             "",
@@ -137,15 +157,20 @@ class Publisher:
             expected_id,
             new_ulid(self._clock, self._randomness),
             self._heads.located(path, expected_id + 1, content),
+            table.renamed_from,
         )
-        before = self._heads.sequence(path).read(expected_id) if expected_id else None
-        return _Planned(head, before, encode_metadata(metadata, base=self._document(head, before)))
+        # What is followed on without being pinned is nobody's, and nothing of it is carried over.
+        pinned = before if self._heads.id_in(path, table.pinned) else None
+        return _Planned(head, before, encode_metadata(metadata, base=self._document(table, pinned)))
 
-    def _document(self, head: PlannedHead, before: Entry | None) -> dict[str, Any] | None:
-        """The pinned document, so that nothing of it gets lost that we do not know; None for a new table."""
-        if head.pinned is None:
+    def _document(self, table: TableWish, before: Entry | None) -> dict[str, Any] | None:
+        """The document that was changed, so that nothing of it gets lost that we do not know; None for a new table."""
+        if table.made_from is not None:
+            location = table.made_from.metadata_location
+            return decode_document(self._files.read(location), location)
+        if table.pinned is None:
             return None
-        location = head.pinned.metadata_location
+        location = table.pinned.metadata_location
         return decode_document(before.payload if before else self._files.read(location), location)
 
     def _note(self, wish: Wish, planned: Sequence[_Planned]) -> Sidecar:
@@ -162,6 +187,8 @@ class Publisher:
             drops={each.key: each.pinned for each in wish.tables if each.staged is None and each.pinned is not None},
             reads=wish.reads,
             properties=wish.properties,
+            others=wish.others,
+            merge_parent=wish.merge_parent,
         )
 
     def _write_note(self, sidecar: Sidecar) -> None:
@@ -182,7 +209,7 @@ class Publisher:
         try:
             self._move_heads(sidecar, planned)
             commit = self._commit(sidecar)
-        except ConflictError as error:
+        except (ConflictError, DriftError) as error:
             done = self._step_back(sidecar, error)
             if done is None:
                 raise
@@ -205,27 +232,17 @@ class Publisher:
             try:
                 self._heads.sequence(each.head.path).write(each.payload, after=each.before, writer=each.head.identity)
             except SequenceConflictError as error:
-                raise self._lost_head(sidecar, each.head) from error
+                raise self._forks.lost_head(sidecar, each.head) from error
             hit(Failpoint.PUBLISH_AFTER_HEAD)
 
-    def _lost_head(self, sidecar: Sidecar, head: PlannedHead) -> ConflictError:
-        """Somebody else sits where our version was to be: a winner, or a recoverer that took us for dead."""
-        at = self._catalog.ref(sidecar.branch).hash
-        actual = self._catalog.content(at, [head.key]).get(head.key)
-        if actual == head.pinned:  # it has moved its head, and has not published yet
-            actual = head.planned
-        return ExpectedVersionMismatchError(head.key, head.pinned, actual)
-
     def _commit(self, sidecar: Sidecar) -> Commit:
-        """Phase C: again while only the branch has moved, and nothing that this change rests on."""
+        """Phase C, on whatever the branch's head is: what this change rests on is judged there, by its versions."""
         for attempt in range(PUBLISH_RETRIES + 1):
-            self._require_lease(sidecar)
-            ref = self._catalog.ref(sidecar.branch)
-            if ref.incarnation != sidecar.branch_incarnation:
-                raise RefConflictError(sidecar.branch, sidecar.branch_incarnation, ref.incarnation)
             try:
-                return self._catalog.commit(forward_request(sidecar, ref.hash, sidecar.actor))
-            except (RefConflictError, CatalogBusyError):
+                return self._group.commit(
+                    forward_request(sidecar, None, sidecar.actor), check=lambda: self._require_lease(sidecar)
+                )
+            except CatalogBusyError:
                 if attempt == PUBLISH_RETRIES:
                     raise
             except ExpectedVersionMismatchError:
@@ -244,7 +261,7 @@ class Publisher:
                 operation=sidecar.operation,
             )
 
-    def _step_back(self, sidecar: Sidecar, why: ConflictError) -> Commit | None:
+    def _step_back(self, sidecar: Sidecar, why: HeadwaterError) -> Commit | None:
         """The loser of a race restores its own heads, publishes that, and only then says so (P2).
 
         Whoever took us for dead may have made our commit in our place: then it is returned, and nothing was lost.
@@ -252,8 +269,8 @@ class Publisher:
         if not sidecar.heads:
             return None
         try:
-            recovered = self._recovery.roll_back(sidecar)
-            if recovered.verdict is Verdict.PUBLISHED:
+            recovered = self._recovery.conclude(sidecar)
+            if recovered.verdict in (Verdict.PUBLISHED, Verdict.FORWARD):
                 return self._catalog.outcome(sidecar.branch, sidecar.operation)
         except HeadwaterError as error:
             _log.warning("a lost change is still to be rolled back", operation=sidecar.operation, error=str(error))
@@ -265,15 +282,31 @@ class Publisher:
     def _refuse_lost(self, wish: Wish) -> None:
         """Before anything is written: is everything still as the wish was made on?"""
         ref = self._catalog.ref(wish.branch)
+        if ref.kind is not RefKind.BRANCH:
+            raise UsageError(f"{wish.branch} is a tag, and takes no commits", hint="name a branch", ref=wish.branch)
         if ref.incarnation != wish.branch_incarnation:
             raise RefConflictError(wish.branch, wish.branch_incarnation, ref.incarnation)
-        expected = {**wish.reads, **{each.key: each.pinned for each in wish.tables}}
+        expected = {**wish.reads, **{key: each.before for key, each in wish.others.items()}}
+        for each in wish.tables:
+            expected |= {each.key: None, each.renamed_from or each.key: each.pinned}
         actual = self._catalog.content(ref.hash, list(expected))
         for key, version in sorted(expected.items()):
             if version != actual.get(key):
                 raise ExpectedVersionMismatchError(key, version, actual.get(key))
-        if not wish.tables:
+        if not wish.tables and not wish.others and wish.merge_parent is None:
             raise RefusedError("there is nothing to publish")
+        self._refuse_swept(wish)
+
+    def _refuse_swept(self, wish: Wish) -> None:
+        """Before anything is written: a change that began before the staging horizon would be refused later (P10).
+
+        One that has only just begun does not ask: cleanup hardly takes what is that young, and the commit itself looks.
+        """
+        began_at, keeping = time_of(wish.operation), self._catalog.keeping
+        if keeping is not None and self._clock.now() - began_at > JUST_BEGUN:
+            staging = keeping.horizons().staging
+            if staging is not None and began_at < staging:
+                raise BeganTooEarlyError(began_at, staging)
 
     def _delete_note(self, sidecar: Sidecar) -> None:
         """Phase D. The change is published: a note that stays is a nuisance, not an error."""
@@ -284,7 +317,8 @@ class Publisher:
 
 
 def _by_key(table: TableWish) -> TableKey:
-    return table.key
+    """By the key that other writers know the table by, so that they move its head at the same place of the order."""
+    return table.renamed_from or table.key
 
 
 def shielded(work: Callable[[], T]) -> T:

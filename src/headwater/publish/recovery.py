@@ -2,57 +2,78 @@
 
     sweep       at a read-write open: everything whose lease has passed is rolled forward or back (P1)
     heal        at a write: what can be rolled forward is, for the tables that the write needs
-    roll_back   of one sidecar; also by a live writer that lost its race (P2)
+    refresh     the same, for all tables
+    conclude    by a live writer that lost its race or its time: its own change is undone, or finished (P2)
     settle      of one operation, whose writer was told that its outcome is not known (P3)
 
 Invariants:
 
     1  Only a sidecar whose lease has passed, or that is this process's own, is touched.
     2  A rollback occupies every planned id before it publishes, and publishes before it deletes the sidecar: a writer
-       that wakes up finds its place taken (P1). A table that was to be made is occupied by a tombstone.
-    3  What takes a plan's place is the pinned document, verbatim, under an identity that every recoverer derives alike:
-       two of them do the same work, and a third finds it done (P9).
-    4  Every recovery is in the log, once, as `headwater:recovery` (P13).
+       that wakes up finds its place taken (P1). rollback.py says in which order, and why.
+    3  Nothing that has landed is undone while the change could still be published, by anybody who looked earlier.
+       Then, and only then, the same sidecar can mean forward to one recoverer and back to another.
+    4  The log is asked last: whether a change is published counts from when its heads were looked at.
+    5  Every recovery is in the log, once, as `headwater:recovery` (P13).
 
 Steps of a rollback, and what a crash after each leaves behind:
 
     restore heads, in order     a sidecar with some heads restored: the next recoverer goes on
     publish the restored        the same, with pins that are up to date: the next one only deletes
     delete the sidecar          nothing
+
+A recovery that finds, on its way, that others have moved what it was decided on begins again with another look.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
-from headwater.catalog.errors import CatalogBusyError, ExpectedVersionMismatchError, RefConflictError, RefNotFoundError
-from headwater.catalog.model import Commit, CommitRequest, Content, Ref, TableContent, TableKey
+from headwater.catalog.errors import (
+    CatalogBusyError,
+    RefConflictError,
+    RefNotFoundError,
+)
+from headwater.catalog.model import Commit, CommitRequest, RefKind, TableKey
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import ConflictError
+from headwater.kernel.errors import ConflictError, HeadwaterError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import Ulid
 from headwater.kernel.logs import Log
-from headwater.publish.decide import needs_restore, pins_hold, state_of, verdict_on
+from headwater.publish.decide import is_in_the_way
 from headwater.publish.errors import RecoveryAbortedError, RecoveryPendingError
 from headwater.publish.heads import Heads
-from headwater.publish.model import RECOVERY_ACTOR, HeadState, PlannedHead, Recovered, Sidecar, Verdict
+from headwater.publish.looking import Look, Looking
+from headwater.publish.model import (
+    RECOVERY_ACTOR,
+    Recovered,
+    Sidecar,
+    Verdict,
+    derived,
+)
 from headwater.publish.queues import WriteQueues
-from headwater.publish.requests import audit, audit_request, forward_request, restored_request
+from headwater.publish.requests import (
+    FOR_OPERATION,
+    audit,
+    audit_request,
+    forward_request,
+    restored_request,
+    settled_request,
+)
+from headwater.publish.rollback import OvertakenError, Rollback
 from headwater.publish.sidecars import Sidecars
-from headwater.sequence.model import Entry, SequenceConflictError
-from headwater.sequence.protocol import Sequencer
 from headwater.tables.files import Files
-from headwater.tables.head import OPERATION
 
 CLOCK_SKEW = timedelta(seconds=60)
-TOMBSTONE = "headwater.tombstone"
-# How often a recovery's own commit is tried again because the branch moved.
-_TRIES = 50
+# How often a recovery's own commit is tried again because others change the lake all the time.
+_TRIES = 20
+# How often a recovery looks again because others moved what it was decided on.
+_LOOKS = 10
 
 _log = Log("publish")
 
@@ -73,207 +94,211 @@ class Recovery:
         skew: timedelta = CLOCK_SKEW,
     ) -> None:
         self._catalog = catalog
-        self._files = files
-        self._heads = heads
         self._sidecars = sidecars
+        self._looking = Looking(catalog, heads)
+        self._rollback = Rollback(heads, files)
         self._clock = clock
         self._skew = skew
+        self._process = process
         self.queues = queues
-        self.process = process
+
+    @property
+    def process(self) -> Ulid:
+        """Who we are. A forked child is somebody else: its queues know nothing of its parent's writers (P1)."""
+        return derived(f"process/{self._process}/{os.getpid()}")
 
     def sweep(self) -> tuple[Recovered, ...]:
-        """Recover everything whose lease has passed."""
-        return tuple(
-            done
-            for sidecar in self._sidecars.pending()
-            if self._is_over(sidecar) and (done := self._recover(sidecar.operation)) is not None
-        )
+        """Recover everything whose lease has passed; what cannot be is an error, once the rest is done."""
+        done, failed = [], []
+        for sidecar in self._sidecars.pending():
+            if not self._is_over(sidecar):
+                continue
+            try:
+                done.append(self._under_queues(sidecar))
+            except HeadwaterError as error:
+                _log.warning("not recovered", operation=sidecar.operation, error=str(error))
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return tuple(each for each in done if each is not None)
 
     def plan(self) -> tuple[tuple[Sidecar, Recovered | None], ...]:
         """What a sweep would do with each sidecar; None: its writer may be alive."""
         return tuple(
-            (sidecar, self._look(sidecar) if self._is_over(sidecar) else None) for sidecar in self._sidecars.pending()
+            (sidecar, self._looking.at(sidecar).meant if self._is_over(sidecar) else None)
+            for sidecar in self._sidecars.pending()
         )
 
-    def heal(self, branch: str, keys: Collection[TableKey]) -> None:
+    def heal(self, branch: str, keys: Collection[TableKey]) -> frozenset[TableKey]:
         """Roll forward what holds one of these tables, if its writer is over; the caller holds no queue yet.
 
-        What would have to be rolled back is left to a sweep, and the caller is told exactly that.
+        What would have to be rolled back and is not our own is left to a sweep. A caller in whose way it is is told
+        exactly that. Returns those of the tables that others, who may be alive, are about to change.
         """
+        contested: set[TableKey] = set()
         for sidecar in self._sidecars.pending():
-            held = [head.key for head in sidecar.heads if head.key in keys]
+            held = [key for key in sidecar.keys if key in keys]
             if sidecar.branch != branch or not held:
                 continue
             if not self._is_over(sidecar):
-                continue  # a race: whoever comes second finds its place taken
-            until = (sidecar.lease_until + self._skew).isoformat(timespec="seconds")
-            with self.queues.hold(branch, [head.key for head in sidecar.heads]):
-                found = self._sidecars.read(sidecar.operation)
-                if found is None:
-                    continue
-                meant = self._look(found)
-                if meant.verdict in (Verdict.FORWARD, Verdict.PUBLISHED):
-                    self._carry_out(found, meant)
-                else:
-                    raise RecoveryPendingError(held[0], sidecar.operation, until)
+                contested.update(held)  # a race: whoever comes second finds its place taken
+                continue
+            self._under_queues(sidecar, may_undo=self._is_own(sidecar), wanted=held)
+        return frozenset(contested)
+
+    def refresh(self) -> tuple[Recovered, ...]:
+        """Roll forward whatever can be; what would have to be rolled back stays for a sweep.
+
+        What cannot be recovered stays too: whoever needs its tables hears of it from `heal`, others are not held up.
+        """
+        done = []
+        for sidecar in self._sidecars.pending():
+            if not self._is_over(sidecar):
+                continue
+            try:
+                done.append(self._under_queues(sidecar, may_undo=self._is_own(sidecar)))
+            except (RecoveryAbortedError, ConflictError) as error:
+                _log.warning("not recovered", operation=sidecar.operation, error=str(error))
+        return tuple(each for each in done if each is not None and each.commit is not None)
 
     def settle(self, operation: Ulid, *, branch: str = DEFAULT_BRANCH) -> Commit | None:
-        """The commit of this operation, or None when it is proven that there is none and never will be."""
-        sidecar = self._sidecars.read(operation)
-        if sidecar is None:
-            return self._catalog.outcome(branch, operation)
-        if not self._is_over(sidecar):
-            until = (sidecar.lease_until + self._skew).isoformat(timespec="seconds")
-            raise RecoveryPendingError(sidecar.heads[0].key, operation, until)
-        self._recover(operation)
-        return self._catalog.outcome(sidecar.branch, operation)
+        """The commit of this operation, or None when it is proven that there is none and never will be.
 
-    def roll_back(self, sidecar: Sidecar) -> Recovered:
-        """Undo what a sidecar planned, as far as it has happened. The caller holds the queues of its tables."""
-        found = self._look(sidecar)
-        if found.verdict is Verdict.FORWARD:
-            found = replace(found, verdict=Verdict.BACK)
-        return self._carry_out(sidecar, found)
+        `branch` is looked through first, where no sidecar says which it is. The operation's writer has returned.
+        """
+        sidecar = self._sidecars.read(operation)
+        if sidecar is not None:
+            if not self._is_over(sidecar):
+                raise self._pending(sidecar, sidecar.heads[0].key)
+            self._under_queues(sidecar)
+            return self._catalog.outcome(sidecar.branch, operation)
+        found = self._somewhere(branch, operation)
+        if found is None:
+            # A commit whose answer was lost may still be on its way: to the place in history that this one takes.
+            self._commit(settled_request(operation))
+            found = self._somewhere(branch, operation)
+        return found
+
+    def conclude(self, sidecar: Sidecar) -> Recovered:
+        """Undo one's own change, or finish it if it can no longer be undone. The caller holds the queues."""
+        return self._finish(sidecar)
 
     # One sidecar
 
+    def _is_own(self, sidecar: Sidecar) -> bool:
+        """Whether a writer of this process wrote it; it is over once we have its queues."""
+        return sidecar.process == self.process
+
     def _is_over(self, sidecar: Sidecar) -> bool:
-        return sidecar.process == self.process or self._clock.now() >= sidecar.lease_until + self._skew
+        return self._is_own(sidecar) or self._clock.now() >= sidecar.lease_until + self._skew
 
-    def _recover(self, operation: Ulid) -> Recovered | None:
-        """Under the queues of its tables, and only if it is still there then."""
-        sidecar = self._sidecars.read(operation)
-        if sidecar is None:
-            return None
-        with self.queues.hold(sidecar.branch, [head.key for head in sidecar.heads]):
-            again = self._sidecars.read(operation)
-            return None if again is None else self._carry_out(again, self._look(again))
+    def _pending(self, sidecar: Sidecar, key: TableKey) -> RecoveryPendingError:
+        until = (sidecar.lease_until + self._skew).isoformat(timespec="seconds")
+        return RecoveryPendingError(key, sidecar.operation, until)
 
-    def _look(self, sidecar: Sidecar) -> Recovered:
-        """What the sidecar means, from one look at its branch and its heads."""
-        try:
-            ref: Ref | None = self._catalog.ref(sidecar.branch)
-        except RefNotFoundError:
-            ref = None
-        lives = ref is not None and ref.incarnation == sidecar.branch_incarnation
-        if ref is None or not lives:
-            return Recovered(sidecar.operation, Verdict.DISCARD, {})
-        published = self._catalog.outcome(sidecar.branch, sidecar.operation)
-        wanted = [*(head.key for head in sidecar.heads), *sidecar.reads, *sidecar.drops]
-        actual = self._catalog.content(ref.hash, wanted)
-        facts = {head: self._heads.facts(head, actual.get(head.key)) for head in sidecar.heads}
-        states = {head.key: state_of(sidecar, head, each) for head, each in facts.items()}
-        rests_on: dict[TableKey, Content | None] = {**sidecar.reads, **sidecar.drops}
-        verdict = verdict_on(
-            tuple(states.values()),
-            published=published is not None,
-            branch_lives=lives,
-            reads_hold=all(version == actual.get(key) for key, version in rests_on.items()),
-            pins_hold=pins_hold(facts.items()),
-        )
-        return Recovered(sidecar.operation, verdict, states)
+    def _under_queues(
+        self, sidecar: Sidecar, *, may_undo: bool = True, wanted: Collection[TableKey] = ()
+    ) -> Recovered | None:
+        """Recover it under the queues of its tables, and only if it is still there then."""
+        with self.queues.hold(sidecar.branch, sidecar.keys):
+            again = self._sidecars.read(sidecar.operation)
+            if again is None:
+                return None
+            return self._finish(again, may_undo=may_undo, wanted=wanted)
 
-    def _carry_out(self, sidecar: Sidecar, found: Recovered) -> Recovered:
-        _log.warning("recovering", operation=sidecar.operation, verdict=str(found.verdict), kind=str(sidecar.kind))
-        match found.verdict:
-            case Verdict.ABORT:
-                raise RecoveryAbortedError(sidecar.operation, found.states)
-            case Verdict.PUBLISHED:
-                commit = self._tell(sidecar, sidecar.branch, found)
-            case Verdict.DISCARD:
-                commit = self._tell(sidecar, DEFAULT_BRANCH, found)
-            case Verdict.FORWARD:
-                commit = self._roll_forward(sidecar, found)
-            case Verdict.BACK:
-                commit = self._restore(sidecar, found)
-        hit(Failpoint.RECOVERY_AFTER_PUBLISH)
-        self._sidecars.delete(sidecar.operation)
-        return replace(found, commit=commit.hash)
+    def _finish(self, sidecar: Sidecar, *, may_undo: bool = True, wanted: Collection[TableKey] = ()) -> Recovered:
+        """Look, and do what that means; again while others move what it was decided on.
 
-    # Forward
+        What may not be undone stays as it is; `wanted` are the tables that it must not be in the way of.
+        """
+        for attempt in range(_LOOKS):
+            found = self._looking.at(sidecar)
+            if found.meant.verdict is Verdict.BACK and not may_undo:
+                self._refuse_blocked(sidecar, found, wanted)
+                return found.meant
+            try:
+                return self._carry_out(sidecar, found)
+            except OvertakenError:
+                if attempt == _LOOKS - 1:
+                    raise
+        raise AssertionError("unreachable")
 
-    def _roll_forward(self, sidecar: Sidecar, found: Recovered) -> Commit:
-        told = audit(sidecar, Verdict.FORWARD, found.states)
-        return self._commit(
-            sidecar.branch,
-            sidecar.operation,
-            lambda head: forward_request(sidecar, head, RECOVERY_ACTOR, told),
-        )
-
-    # Back
-
-    def _restore(self, sidecar: Sidecar, found: Recovered) -> Commit:
-        """Occupy every planned id, then pin what took its place."""
-        restored: dict[TableKey, tuple[TableContent, TableContent]] = {}
+    def _refuse_blocked(self, sidecar: Sidecar, found: Look, wanted: Collection[TableKey]) -> None:
         for head in sidecar.heads:
-            number = self._restore_head(sidecar, head, found.states[head.key])
-            hit(Failpoint.RECOVERY_AFTER_RESTORE)
-            if number is not None and head.pinned is not None:
-                restored[head.key] = (head.pinned, self._heads.located(head.path, number, head.pinned))
-        return self._commit(
-            sidecar.branch,
-            sidecar.rollback_operation,
-            lambda head: restored_request(sidecar, head, restored, found.states),
-        )
+            is_wanted = any(key in wanted for key in head.keys)
+            if is_wanted and is_in_the_way(head, found.meant.states[head.key], found.facts[head.key]):
+                raise self._pending(sidecar, head.pinned_key)
 
-    def _restore_head(self, sidecar: Sidecar, head: PlannedHead, state: HeadState) -> int | None:
-        """The id at which the pinned document stands again; None where the head is not ours to move."""
-        sequence = self._heads.sequence(head.path)
-        identity = sidecar.restore_identity(head)
-        if state is HeadState.RESTORED:
-            return _id_of(sequence, identity, head.planned_id)
-        if not needs_restore(state):
-            return None
-        number = head.planned_id + (1 if state is HeadState.AS_PLANNED else 0)
-        before = sequence.read(number - 1) if number > 1 else None
+    def _carry_out(self, sidecar: Sidecar, found: Look) -> Recovered:
+        meant = found.meant
+        _log.warning("recovering", operation=sidecar.operation, verdict=str(meant.verdict), kind=str(sidecar.kind))
+        match meant.verdict:
+            case Verdict.ABORT:
+                raise RecoveryAbortedError(sidecar.operation, meant.states)
+            case Verdict.PUBLISHED:
+                commit = self._tell_published(sidecar, found)
+            case Verdict.DISCARD:
+                commit = self._tell(sidecar, DEFAULT_BRANCH, meant)
+            case Verdict.FORWARD:
+                commit = self._roll_forward(sidecar, meant)
+            case Verdict.BACK:
+                commit = self._roll_back(sidecar, found)
+        hit(Failpoint.RECOVERY_AFTER_PUBLISH)
+        self._delete(sidecar)
+        return replace(meant, commit=commit.hash)
+
+    def _delete(self, sidecar: Sidecar) -> None:
+        """What is to be done is done: a note that stays is a nuisance, and the next recovery only deletes it."""
         try:
-            return sequence.write(self._document(sidecar, head), after=before, writer=identity).id
-        except SequenceConflictError:
-            # The writer woke up and moved after all, or another recoverer was here, or somebody else won the place.
-            facts = self._heads.facts(head, head.pinned)
-            now = state_of(sidecar, head, facts)
-            if now is state:
-                raise
-            return self._restore_head(sidecar, head, now)
+            self._sidecars.delete(sidecar.operation)
+        except HeadwaterError as error:
+            _log.warning("a sidecar was left behind", operation=sidecar.operation, error=str(error))
 
-    def _document(self, sidecar: Sidecar, head: PlannedHead) -> bytes:
-        """The pinned document, verbatim (P9); for a table that was to be made, a tombstone."""
-        if head.pinned is None:
-            return json.dumps({"properties": {TOMBSTONE: sidecar.operation, OPERATION: sidecar.operation}}).encode()
-        return self._files.read(head.pinned.metadata_location)
+    def _roll_forward(self, sidecar: Sidecar, meant: Recovered) -> Commit:
+        told = audit(sidecar, Verdict.FORWARD, meant.states)
+        return self._commit(forward_request(sidecar, None, RECOVERY_ACTOR, told))
+
+    def _roll_back(self, sidecar: Sidecar, found: Look) -> Commit:
+        """Occupy every planned id, then pin what took its place."""
+        restored = self._rollback.restore(sidecar, found)
+        return self._commit(restored_request(sidecar, restored, found.meant.states))
 
     # The log
 
-    def _tell(self, sidecar: Sidecar, branch: str, found: Recovered) -> Commit:
-        return self._commit(
-            branch,
-            sidecar.audit_operation,
-            lambda head: audit_request(sidecar, branch, head, found.verdict, found.states, sidecar.audit_operation),
-        )
+    def _somewhere(self, branch: str, operation: Ulid) -> Commit | None:
+        """The commit of this operation in any branch, that one first."""
+        names = [ref.name for ref in self._catalog.refs() if ref.kind is RefKind.BRANCH]
+        for name in sorted(names, key=lambda name: name != branch):
+            found = self._catalog.outcome(name, operation)
+            if found is not None:
+                return found
+        return None
 
-    def _commit(self, branch: str, operation: Ulid, request: Callable[[str], CommitRequest]) -> Commit:
+    def _tell_published(self, sidecar: Sidecar, found: Look) -> Commit:
+        """What a recoverer published has told so itself; otherwise the log hears of it now (P13)."""
+        if found.published is not None and found.published.properties.get(FOR_OPERATION) == sidecar.operation:
+            return found.published
+        return self._tell(sidecar, sidecar.branch, found.meant)
+
+    def _tell(self, sidecar: Sidecar, branch: str, meant: Recovered) -> Commit:
+        return self._commit(audit_request(sidecar, branch, meant.verdict, meant.states))
+
+    def _commit(self, request: CommitRequest) -> Commit:
         """Commit on whatever the branch's head is, once: one that is in the log is not made again."""
-        for attempt in range(_TRIES):
+        branch, operation = request.branch, request.operation
+        for _ in range(_TRIES):
+            # On the very head whose log does not have it: two recoverers tell the same only once (P13).
+            head = self._catalog.ref(branch).hash
             done = self._catalog.outcome(branch, operation)
             if done is not None:
                 return done
             try:
-                return self._catalog.commit(request(self._catalog.ref(branch).hash))
-            except (RefConflictError, CatalogBusyError):
-                if attempt == _TRIES - 1:
-                    raise
-            except ExpectedVersionMismatchError as error:
-                done = self._catalog.outcome(branch, operation)
-                if done is not None:
-                    return done
-                raise ConflictError(
-                    f"while operation {operation} was recovered, somebody else changed {error.fields.get('table')}",
-                    hint="run `headwater recover` again",
-                ) from error
-        raise AssertionError("unreachable")
-
-
-def _id_of(sequence: Sequencer, identity: Ulid, planned_id: int) -> int:
-    """Where the object with this identity is: at the planned id, or behind it."""
-    entry: Entry = sequence.read(planned_id)
-    return planned_id if entry.writer == identity else planned_id + 1
+                return self._catalog.commit(replace(request, head=head))
+            except (CatalogBusyError, RefConflictError):
+                continue
+            except (ConflictError, RefNotFoundError):
+                break  # what it rests on has changed: a version, the branch itself, or the staging horizon
+        done = self._catalog.outcome(branch, operation)
+        if done is None:
+            raise OvertakenError(operation)
+        return done

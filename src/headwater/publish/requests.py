@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 
 from headwater.catalog.model import Change, CommitRequest, Content, Delete, Put, TableContent, TableKey
-from headwater.kernel.ids import Ulid
-from headwater.publish.model import RECOVERY_ACTOR, HeadState, Sidecar, Verdict
+from headwater.catalog.names import DEFAULT_BRANCH
+from headwater.kernel.ids import Ulid, time_of
+from headwater.publish.model import RECOVERY_ACTOR, HeadState, Sidecar, Verdict, WriterKind, audit_operation
 
 KIND = "headwater.recovery.kind"
 FOR_ACTOR = "headwater.recovery.for-actor"
@@ -16,14 +17,15 @@ OUTCOMES = "headwater.recovery.tables"
 
 
 def forward_request(
-    sidecar: Sidecar, head: str, actor: str, properties: Mapping[str, str] | None = None
+    sidecar: Sidecar, head: str | None, actor: str, properties: Mapping[str, str] | None = None
 ) -> CommitRequest:
     """The commit that publishes what a sidecar planned, the same from its writer and from a recoverer."""
     changes: dict[TableKey, Change] = {each.key: Put(each.planned) for each in sidecar.heads}
+    changes |= {each.renamed_from: Delete() for each in sidecar.heads if each.renamed_from is not None}
     changes |= {key: Delete() for key in sidecar.drops}
-    expected: dict[TableKey, Content | None] = dict(sidecar.reads)
-    expected |= {each.key: each.pinned for each in sidecar.heads}
-    expected |= sidecar.drops
+    changes |= {key: Put(each.after) if each.after else Delete() for key, each in sidecar.others.items()}
+    expected: dict[TableKey, Content | None] = sidecar.rests_on
+    expected |= {each.pinned_key: each.pinned for each in sidecar.heads}
     return CommitRequest(
         branch=sidecar.branch,
         head=head,
@@ -33,43 +35,62 @@ def forward_request(
         message=sidecar.message,
         operation=sidecar.operation,
         properties={**sidecar.properties, **(properties or {})},
+        merge_parent=sidecar.merge_parent,
         incarnation=sidecar.branch_incarnation,
+        began_at=time_of(sidecar.operation),
     )
 
 
 def restored_request(
     sidecar: Sidecar,
-    head: str,
     restored: Mapping[TableKey, tuple[TableContent, TableContent]],
     states: Mapping[TableKey, HeadState],
 ) -> CommitRequest:
-    """The commit that pins what a rollback restored: by key, what was pinned and what takes its place."""
+    """The commit that pins what a rollback restored: by key, what was pinned and what takes its place.
+
+    A repair plans nothing but that its head is restored, and says so in its own words.
+    """
+    is_repair = sidecar.kind is WriterKind.REPAIR
     return CommitRequest(
         branch=sidecar.branch,
-        head=head,
+        head=None,
         changes={key: Put(after) for key, (_, after) in restored.items()},
         expected={key: before for key, (before, _) in restored.items()},
         actor=RECOVERY_ACTOR,
-        message=f"rolled back operation {sidecar.operation} of {sidecar.actor}",
+        message=sidecar.message if is_repair else f"rolled back operation {sidecar.operation} of {sidecar.actor}",
         operation=sidecar.rollback_operation,
-        properties=audit(sidecar, Verdict.BACK, states),
+        properties={**audit(sidecar, Verdict.BACK, states), **(sidecar.properties if is_repair else {})},
         incarnation=sidecar.branch_incarnation,
     )
 
 
 def audit_request(
-    sidecar: Sidecar, branch: str, head: str, verdict: Verdict, states: Mapping[TableKey, HeadState], operation: Ulid
+    sidecar: Sidecar, branch: str, verdict: Verdict, states: Mapping[TableKey, HeadState]
 ) -> CommitRequest:
     """A commit that changes nothing and tells of a recovery."""
     return CommitRequest(
         branch=branch,
-        head=head,
+        head=None,
         changes={},
         expected={},
         actor=RECOVERY_ACTOR,
         message=f"operation {sidecar.operation} of {sidecar.actor} was {verdict}",
-        operation=operation,
+        operation=sidecar.audit_operation,
         properties=audit(sidecar, verdict, states),
+    )
+
+
+def settled_request(operation: Ulid) -> CommitRequest:
+    """A commit that changes nothing and tells that an operation, of which nothing else is left, was not committed."""
+    return CommitRequest(
+        branch=DEFAULT_BRANCH,
+        head=None,
+        changes={},
+        expected={},
+        actor=RECOVERY_ACTOR,
+        message=f"operation {operation} was not committed",
+        operation=audit_operation(operation),
+        properties={KIND: "settled", FOR_OPERATION: operation},
     )
 
 

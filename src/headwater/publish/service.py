@@ -10,11 +10,15 @@ from headwater.kernel.clock import Clock
 from headwater.kernel.errors import RefusedError
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import Randomness
+from headwater.publish.cleanup.protocol import Cleanup
 from headwater.publish.heads import Heads
+from headwater.publish.optimize.jobs import COMPACTIONS, Jobs
 from headwater.publish.protocol import LEASE, Publisher
 from headwater.publish.queues import WriteQueues
 from headwater.publish.recovery import CLOCK_SKEW, Recovery
+from headwater.publish.repair.protocol import Repair
 from headwater.publish.sidecars import Sidecars
+from headwater.sequence.protocol import Sequencer
 from headwater.storage.port import ObjectStore
 from headwater.tables.files import Files
 from headwater.tables.snapshot import Staging
@@ -32,12 +36,31 @@ class Writing:
     heads: Heads
     recovery: Recovery
     publisher: Publisher
+    jobs: Jobs
     clock: Clock
     randomness: Randomness
 
     def staging(self) -> Staging:
         """What one change is staged with: it has an operation of its own."""
         return Staging(self.files, self.clock, self.randomness, new_ulid(self.clock, self.randomness))
+
+    @property
+    def repair(self) -> Repair:
+        """What sees to drift that no sidecar explains."""
+        return Repair(
+            self.catalog,
+            self.files,
+            self.heads,
+            self.sidecars,
+            self.recovery,
+            clock=self.clock,
+            randomness=self.randomness,
+        )
+
+    @property
+    def cleanup(self) -> Cleanup:
+        """What deletes files that nothing ever referenced."""
+        return Cleanup(self.catalog, self.files, self.sidecars, location=self.location, clock=self.clock)
 
 
 def open_writing(
@@ -58,4 +81,6 @@ def open_writing(
     process = new_ulid(clock, randomness)
     recovery = Recovery(catalog, files, heads, sidecars, WriteQueues(), process=process, clock=clock, skew=skew)
     publisher = Publisher(catalog, files, heads, sidecars, recovery, clock=clock, randomness=randomness, lease=lease)
-    return Writing(catalog, files, store, location, sidecars, heads, recovery, publisher, clock, randomness)
+    compactions = Sequencer(store, COMPACTIONS, clock=clock, randomness=randomness)
+    jobs = Jobs(compactions, process=process, skew=skew)
+    return Writing(catalog, files, store, location, sidecars, heads, recovery, publisher, jobs, clock, randomness)

@@ -14,18 +14,27 @@ SUFFIX = ".json"
 
 
 class Sidecars:
-    """The sidecars of a lake. A list that fails is an error for whoever asked: drift is not passed over in silence."""
+    """The sidecars of a lake. A list that fails is an error for whoever asked: drift is not passed over in silence.
+
+    Those of this process are remembered while they are there: they never change, and each of many writers at once
+    would read those of all the others.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._own: dict[str, Sidecar] = {}
 
     def write(self, sidecar: Sidecar) -> None:
         """Phase A."""
-        self._store.put(path_of(sidecar.operation), encode_sidecar(sidecar), Create())
+        path = path_of(sidecar.operation)
+        self._store.put(path, encode_sidecar(sidecar), Create())
+        self._own[path] = sidecar
 
     def delete(self, operation: Ulid) -> None:
         """Phase D."""
-        self._store.delete(path_of(operation))
+        path = path_of(operation)
+        self._store.delete(path)
+        self._own.pop(path, None)
 
     def read(self, operation: Ulid) -> Sidecar | None:
         """The sidecar of this operation, if there is one."""
@@ -40,7 +49,7 @@ class Sidecars:
         found = []
         for meta in self._store.list(FOLDER):
             try:
-                found.append(decode_sidecar(self._store.get(meta.path).data, meta.path))
+                found.append(self._own.get(meta.path) or decode_sidecar(self._store.get(meta.path).data, meta.path))
             except ObjectNotFoundError:
                 continue  # finished meanwhile
         return tuple(sorted(found, key=lambda sidecar: sidecar.operation))

@@ -14,7 +14,7 @@ columns. What it is not right about is read by `tables.read` and copied:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, index_by_id
@@ -56,6 +56,13 @@ def lay_out(plan: ScanPlan, also_deleted: Collection[str] = (), without_ids: Col
         else:
             plain.append(task)
     return Layout(tuple(plain), tuple(masked), tuple(copied))
+
+
+def only_of(plan: ScanPlan, data_files: Collection[str] | None) -> ScanPlan:
+    """The plan, cut down to these data files; None: all of them."""
+    if data_files is None:
+        return plan
+    return replace(plan, tasks=tuple(task for task in plan.tasks if task.file.file_path in data_files))
 
 
 def schema_at(table: OpenTable) -> Schema:

@@ -132,6 +132,7 @@ class Engine:
         try:
             connection = duckdb.connect(":memory:", config=config)
             connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_progress_bar = false")  # it would draw into the program's own output
             connection.execute("SET parquet_metadata_cache = true")  # footers are read first, and never change
             connection.register_filesystem(self._filesystem)
         except duckdb.Error as error:

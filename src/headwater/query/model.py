@@ -17,10 +17,14 @@ from headwater.kernel.errors import RefusedError, UnavailableError, UsageError
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table as it stands at the hash of the query; at its current snapshot, unless another is named."""
+    """A table as it stands at the hash of the query; at its current snapshot, unless another is named.
+
+    Where `data_files` are named, the table shows the rows of these files alone: no others are read.
+    """
 
     metadata: TableMetadata
     snapshot_id: int | None = None
+    data_files: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from headwater.query.arrow import convert, with_uuids
 from headwater.query.conditions import EVERYTHING
 from headwater.query.damage import look_for_damage, with_table
 from headwater.query.deadline import Deadline
-from headwater.query.decide import copies_table, schema_at
+from headwater.query.decide import copies_table, only_of, schema_at
 from headwater.query.engine import Engine, lock, plan_of
 from headwater.query.failures import about, as_duckdb, is_interrupt, may_be_a_file, nested_too_deeply, translate
 from headwater.query.filesystem import LakeFileSystem
@@ -149,6 +149,7 @@ class _Query:
             with about(str(key)):
                 rows = need[key].rows if key in need else EVERYTHING
                 plan = plan_scan(self._files, table.metadata, snapshot_id=table.snapshot_id, row_filter=rows)
+                plan = only_of(plan, table.data_files)
                 wanted = self._wish(key, plan, need.get(key))
                 self._wanted.append(wanted)
                 self._show(key, relations.query(wanted))

@@ -39,6 +39,8 @@ class Pins:
         self._store = history.store
         self._namespace = history.namespace
         self._clock = history.clock
+        # What was put here last, by id: whether that is still there, the condition of the next put tells.
+        self._put: dict[int, tuple[PinRecord, str]] = {}
 
     def pin(self, entry: Entry, *, ttl: timedelta, holder: str) -> HeldPin:
         """Keep `entry` for `ttl`; `PinLostError` when it may have been collected already."""
@@ -106,7 +108,8 @@ class Pins:
                 raise self._lost(held, "is another writer's")
             return record if _has(record, held) else record.with_pin(held.pin)
 
-        record = self._swap(held.id, add)
+        # Most often nobody else pins it, and to find out otherwise costs no more than to look first.
+        record = self._swap(held.id, add, guess=(None, None))
         assert record is not None  # `add` never removes
         return record
 
@@ -118,24 +121,36 @@ class Pins:
 
         self._swap(held.id, grant)
 
-    def _swap(self, number: int, change: Callable[[PinRecord | None], PinRecord | None]) -> PinRecord | None:
-        """Change the record against whoever else does. Changes say what is to be so, and may be asked for again."""
+    def _swap(
+        self,
+        number: int,
+        change: Callable[[PinRecord | None], PinRecord | None],
+        *,
+        guess: tuple[PinRecord | None, str | None] | None = None,
+    ) -> PinRecord | None:
+        """Change the record against whoever else does. Changes say what is to be so, and may be asked for again.
+
+        The first try goes by what was put here last, or by a guess: the condition of the put tells if that is wrong.
+        """
         path = pin_record_path(self._namespace, number)
         patience = self._history.retry.patience()
+        known = self._put.pop(number, guess)
         while True:
-            record, etag = self._read(number)
+            record, etag = known or self._read(number)
             wanted = change(record)
             if wanted is None or wanted == record:
                 return record
             # A put whose answer was lost may land later. It must find nothing that looks like what it was made for.
             attempt = replace(wanted, attempt=new_ulid(self._clock, self._history.randomness))
             try:
-                self._store.put(path, encode_pin_record(attempt), Update(etag) if etag else Create())
+                put = self._store.put(path, encode_pin_record(attempt), Update(etag) if etag else Create())
             except (PreconditionFailedError, StorageOutcomeUnknownError):
+                known = None
                 # Losing to somebody else is progress. Losing to nobody, or hearing nothing, must have an end.
                 if self._read(number)[1] == etag and not patience.wait():
                     raise
             else:
+                self._put[number] = (attempt, put)
                 return wanted
 
     def _listed(self) -> Iterator[ObjectMeta]:

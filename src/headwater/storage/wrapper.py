@@ -14,6 +14,11 @@ class StoreWrapper:
         self._inner = inner
 
     @property
+    def inner(self) -> ObjectStore:
+        """The store that is wrapped."""
+        return self._inner
+
+    @property
     def name(self) -> str:
         """The inner store's name."""
         return self._inner.name

@@ -6,6 +6,7 @@ look like one with fewer files, so here every block is counted, its sync marker 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import struct
@@ -162,7 +163,16 @@ def _resolved(
 def write_avro(schema: object, records: Iterable[Mapping[str, object]], header: Mapping[str, str]) -> bytes:
     """The bytes of an Avro file with these records; `schema` is one that `avro_schema` made."""
     out = io.BytesIO()
-    fastavro.writer(out, schema, records, codec="deflate", metadata=dict(header))  # type: ignore[arg-type]
+    # By default the marker between blocks is random: the same records would give other bytes each time.
+    marker = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16).digest()
+    fastavro.writer(
+        out,
+        schema,  # type: ignore[arg-type]
+        records,
+        codec="deflate",
+        metadata=dict(header),
+        sync_marker=marker,
+    )
     return out.getvalue()
 
 

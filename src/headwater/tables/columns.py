@@ -81,6 +81,14 @@ class SetDoc:
 
 
 @dataclass(frozen=True)
+class SetDefault:
+    """What writers put where no value is given (v3), None for null; rows that are there stay what they are."""
+
+    path: ColumnPath
+    default: object
+
+
+@dataclass(frozen=True)
 class SetIdentifierFields:
     """Which columns tell rows apart; none if empty."""
 
@@ -96,6 +104,7 @@ SchemaChange = (
     | MakeRequired
     | MoveColumn
     | SetDoc
+    | SetDefault
     | SetIdentifierFields
 )
 

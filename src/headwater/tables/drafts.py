@@ -20,6 +20,7 @@ from headwater.tables.columns import (
     MoveColumn,
     RenameColumn,
     SchemaChange,
+    SetDefault,
     SetDoc,
     SetIdentifierFields,
     WidenColumn,
@@ -57,6 +58,9 @@ def changed(draft: Draft, change: SchemaChange) -> Draft:
             edit = _requiring(path, unsafe=draft.has_rows and not no_nulls_known)
         case SetDoc(path, doc):
             edit = _updating(path, lambda _: {"doc": doc})
+        case SetDefault(path, default):
+            _refuse_old_version(draft, path, has_default=default is not None)
+            edit = _updating(path, lambda field: {"write_default": default_json(field.field_type, default, field.name)})
         case MoveColumn(path):
             edit = _moving(change)
         case SetIdentifierFields(paths):
@@ -75,13 +79,7 @@ def _added(draft: Draft, change: AddColumn) -> Draft:
         last += 1
         return last
 
-    if change.default is not None and draft.format_version < DEFAULTS_SINCE_VERSION:
-        raise TableUsageError(
-            f"column {spelled(change.path)} cannot have a default: that needs format version {DEFAULTS_SINCE_VERSION}",
-            hint=f"upgrade the table to {DEFAULTS_SINCE_VERSION}, or add the column without one",
-            column=spelled(change.path),
-            format_version=draft.format_version,
-        )
+    _refuse_old_version(draft, change.path, has_default=change.default is not None)
     if change.required and change.default is None and draft.has_rows:
         raise RefusedError(
             f"column {spelled(change.path)} cannot be required: the rows that are there have no value for it",
@@ -104,6 +102,16 @@ def _added(draft: Draft, change: AddColumn) -> Draft:
 
     fields = _at(draft.fields, names_of(change.path), edit, change.path)
     return replace(draft, fields=fields, last_column_id=last)
+
+
+def _refuse_old_version(draft: Draft, path: ColumnPath, *, has_default: bool) -> None:
+    if has_default and draft.format_version < DEFAULTS_SINCE_VERSION:
+        raise TableUsageError(
+            f"column {spelled(path)} cannot have a default: that needs format version {DEFAULTS_SINCE_VERSION}",
+            hint=f"upgrade the table to {DEFAULTS_SINCE_VERSION}, or let it have none",
+            column=spelled(path),
+            format_version=draft.format_version,
+        )
 
 
 def _renaming(path: ColumnPath, new_name: str) -> Edit:

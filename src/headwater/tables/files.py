@@ -12,6 +12,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from headwater.kernel.errors import UsageError
@@ -45,9 +46,13 @@ def normalise(location: str) -> str:
 
 
 class Files:
-    """Files under a few prefixes, each with its store; the longest prefix that fits wins."""
+    """Files under a few prefixes, each with its store; the longest prefix that fits wins.
 
-    def __init__(self, stores: Mapping[str, ObjectStore]) -> None:
+    `workers` is how many files are stored side by side.
+    """
+
+    def __init__(self, stores: Mapping[str, ObjectStore], *, workers: int = 1) -> None:
+        self._workers = workers
         self._stores = {normalise(prefix).rstrip("/"): store for prefix, store in stores.items()}
         self._longest_first = sorted(self._stores, key=len, reverse=True)
 
@@ -84,13 +89,29 @@ class Files:
             raise TableCorruptError(location, f"has no bytes {span[0]} to {span[1]}") from error
 
     def write(self, files: Iterable[NewFile]) -> None:
-        """Store new files; their names are unique, so nothing may be there."""
-        for each in files:
-            store, path = self.place(each.location)
-            if not normalise(each.location).endswith(f"/{path}"):
-                # In a bucket, others would look for the name with all its slashes, and not find it.
-                raise OutsideLakeError(each.location, self.prefixes)
-            store.put(path, each.data, Create())
+        """Store new files; their names are unique, so nothing may be there.
+
+        They are stored side by side: nothing refers to any of them yet. When one fails the others are excess.
+        """
+
+        def store_one(placed: tuple[ObjectStore, str, bytes]) -> None:
+            store, path, data = placed
+            store.put(path, data, Create())
+
+        everything = [(*self._place_new(each.location), each.data) for each in files]
+        if len(everything) < 2 or self._workers < 2:
+            for each in everything:
+                store_one(each)
+            return
+        with ThreadPoolExecutor(min(self._workers, len(everything)), thread_name_prefix="files") as pool:
+            list(pool.map(store_one, everything))
+
+    def _place_new(self, location: str) -> tuple[ObjectStore, str]:
+        store, path = self.place(location)
+        if not normalise(location).endswith(f"/{path}"):
+            # In a bucket, others would look for the name with all its slashes, and not find it.
+            raise OutsideLakeError(location, self.prefixes)
+        return store, path
 
 
 def _leads_out(folder: str, path: str) -> bool:

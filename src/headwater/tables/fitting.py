@@ -28,6 +28,10 @@ class Fitting(Protocol):
         """The value of a field that is not there."""
         ...
 
+    def converted(self, values: pa.Array, kind: PrimitiveType, path: str) -> pa.Array:
+        """Values of another type, as far as more may be tried with them than what every value survives."""
+        ...
+
     def unfit(self, path: str, wanted: IcebergType, found: pa.DataType, why: str) -> HeadwaterError:
         """The error for a column of another type."""
         ...
@@ -112,6 +116,9 @@ def _fit_map(values: pa.Array, kind: MapType, path: str, fitting: Fitting) -> pa
 
 def _fit_primitive(values: pa.Array, kind: PrimitiveType, path: str, fitting: Fitting) -> pa.Array:
     target = arrow_type(kind)
+    if values.type == target:
+        return values
+    values = fitting.converted(values, kind, path)
     if values.type == target:
         return values
     if isinstance(kind, FixedType) and fitting.lenient:

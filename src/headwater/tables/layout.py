@@ -13,18 +13,20 @@ from pyiceberg.io.pyarrow import MetricsMode, match_metrics_mode, schema_to_pyar
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
-from pyiceberg.types import BooleanType, NestedField
+from pyiceberg.types import NestedField
 
+from headwater.kernel.ids import Ulid
 from headwater.kernel.randomness import Randomness
+from headwater.tables.blooms import bloom_options
 from headwater.tables.leaves import Leaf, leaves, stored_fields
 from headwater.tables.model import TableUsageError, UnsupportedTableError
+from headwater.tables.naming import token_of
 
 DATA_PATH = "write.data.path"
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
 ROW_GROUP_SIZE = "write.parquet.row-group-size-bytes"
 COMPRESSION = "write.parquet.compression-codec"
 COMPRESSION_LEVEL = "write.parquet.compression-level"
-BLOOM_FILTER = "write.parquet.bloom-filter-enabled.column."
 METRICS_DEFAULT = "write.metadata.metrics.default"
 METRICS_COLUMN = "write.metadata.metrics.column."
 
@@ -64,16 +66,17 @@ class Layout:
         }
         if COMPRESSION_LEVEL in properties:
             options["compression_level"] = _number(properties, COMPRESSION_LEVEL, 0)
-        blooms = {
-            leaf.name: {"ndv": rows_per_group}
-            for leaf in self.columns
-            if properties.get(BLOOM_FILTER + leaf.name, "").lower() == "true" and not isinstance(leaf.kind, BooleanType)
-        }
+        blooms = bloom_options(self.columns, properties, rows_per_group)
         return {**options, "bloom_filter_options": blooms} if blooms else options
 
 
-def layout_of(metadata: TableMetadata, lineage: Sequence[NestedField], randomness: Randomness) -> Layout:
-    """The layout of new files of the table as it is now; they hold these fields of lineage too."""
+def layout_of(
+    metadata: TableMetadata, lineage: Sequence[NestedField], randomness: Randomness, operation: Ulid | None = None
+) -> Layout:
+    """The layout of new files of the table as it is now; they hold these fields of lineage too.
+
+    Their names tell the operation; of files without one nobody can tell later whether a commit ever held them.
+    """
     schema, properties = metadata.schema(), metadata.properties
     fields = (*stored_fields(schema.fields), *lineage)
     if not fields:
@@ -88,10 +91,15 @@ def layout_of(metadata: TableMetadata, lineage: Sequence[NestedField], randomnes
         columns,
         metrics_modes(columns, properties),
         folder.rstrip("/"),
-        randomness.randbytes(16).hex(),
+        token_of(operation, randomness) if operation else randomness.randbytes(16).hex(),
         _number(properties, TARGET_FILE_SIZE, 128 * MEGABYTE),
         _number(properties, ROW_GROUP_SIZE, 128 * MEGABYTE),
     )
+
+
+def target_file_bytes(metadata: TableMetadata) -> int:
+    """How large the files of the table are to be."""
+    return _number(metadata.properties, TARGET_FILE_SIZE, 128 * MEGABYTE)
 
 
 def metrics_modes(columns: Sequence[Leaf], properties: Mapping[str, str]) -> dict[int, MetricsMode]:

@@ -18,7 +18,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyroaring import BitMap64
 
-from headwater.tables.arrow import as_numbers, plain
+from headwater.tables.arrow import as_numbers, plain, plain_schema
+from headwater.tables.files import FileReader
 from headwater.tables.model import (
     POSITION_COLUMN,
     ROW_ID_COLUMN,
@@ -37,7 +38,7 @@ from headwater.tables.user_rows import fit_keys
 
 # Up to this many keys are looked for one by one in the bounds of files; more are looked for as a range.
 _KEYS_ONE_BY_ONE = 200
-_SOURCE = "__source"
+_SOURCE = "__headwater_source"
 
 
 class WhenMatched(enum.StrEnum):
@@ -56,13 +57,17 @@ class WhenNotMatched(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class _Matches:
-    """Rows of one data file that have a match: their positions, row ids (v3), and the source's rows they match."""
+class Matches:
+    """Rows of a table that have a key of the source.
 
-    task: FileTask
-    positions: BitMap64
+    By data file, their positions; and then row by row: the place in the source of the row that each matches, its row
+    id (-1 where it has none), and those of its columns that were asked for.
+    """
+
+    deletes: tuple[tuple[FileTask, BitMap64], ...]
     source: npt.NDArray[np.int64]
-    row_ids: npt.NDArray[np.int64] | None
+    row_ids: npt.NDArray[np.int64]
+    rows: pa.Table
 
 
 def upsert(
@@ -83,25 +88,55 @@ def merge(
     sink: FileSink | None = None,
 ) -> Staged:
     """Lay the source over the table by key. A key with a null matches nothing. An updated row keeps its id (v3)."""
-    keys = _keys(base, source, on)
-    keeps_ids = base.metadata.format_version >= 3
+    found = find_matches(staging.files, base, source, on=on)
     is_matched = np.zeros(source.num_rows, dtype=bool)
-    row_ids = np.full(source.num_rows, -1, dtype=np.int64)
-    deletes = []
-    plan = plan_scan(staging.files, base.metadata, row_filter=_keys_filter(keys, base.metadata.schema()))
-    for found in _find(staging, plan, keys, with_ids=keeps_ids):
-        is_matched[found.source] = True
-        if found.row_ids is not None:
-            row_ids[found.source] = found.row_ids
-        if matched is not WhenMatched.KEEP:
-            deletes.append((found.task, found.positions))
+    is_matched[found.source] = True
     wanted = np.zeros(source.num_rows, dtype=bool)
     if matched is WhenMatched.UPDATE:
         wanted |= is_matched
     if not_matched is WhenNotMatched.INSERT:
         wanted |= ~is_matched
-    rows = source.append_column(ROW_ID_COLUMN, pa.array(row_ids, mask=row_ids < 0)) if keeps_ids else source
-    return edit_planned(staging, base, deletes, _chosen(rows, wanted), sink=sink)
+    deletes = () if matched is WhenMatched.KEEP else found.deletes
+    return edit_planned(staging, base, deletes, _chosen(with_row_ids(source, base, found), wanted), sink=sink)
+
+
+def with_row_ids(source: pa.Table, base: TableVersion, found: Matches) -> pa.Table:
+    """The source with the ids that its rows take over from those they match (v3); before v3 there are none."""
+    if base.metadata.format_version < 3:
+        return source
+    row_ids = np.full(source.num_rows, -1, dtype=np.int64)
+    row_ids[found.source] = found.row_ids
+    return source.append_column(ROW_ID_COLUMN, pa.array(row_ids, mask=row_ids < 0))
+
+
+def last_of_each(rows: pa.Table, on: Sequence[str]) -> pa.Table:
+    """The rows without those that have the key of a later one."""
+    keys = pa.table({name: _comparable(rows[name]) for name in on})
+    numbered = keys.append_column(_SOURCE, pa.array(np.arange(rows.num_rows)))
+    last = numbered.group_by(list(on), use_threads=False).aggregate([(_SOURCE, "max")])
+    if last.num_rows == rows.num_rows:
+        return rows
+    return rows.take(pa.array(np.sort(last[f"{_SOURCE}_max"].to_numpy())))
+
+
+def find_matches(
+    files: FileReader, base: TableVersion, source: pa.Table, *, on: Sequence[str], columns: Sequence[str] = ()
+) -> Matches:
+    """Where the table has rows with the keys of the source, and these columns of them."""
+    keys = _keys(base, source, on)
+    plan = plan_scan(files, base.metadata, row_filter=_keys_filter(keys, base.metadata.schema()))
+    deletes, parts = [], []
+    for task, part in _find(files, plan, keys, columns, with_ids=base.metadata.format_version >= 3):
+        deletes.append((task, BitMap64(part[POSITION_COLUMN].to_numpy())))
+        parts.append(part)
+    none = plain_schema([base.metadata.schema().find_field(each) for each in columns]).empty_table()
+    found = pa.concat_tables(parts) if parts else None
+    return Matches(
+        tuple(deletes),
+        found[_SOURCE].to_numpy() if found is not None else np.empty(0, np.int64),
+        found[ROW_ID_COLUMN].to_numpy() if found is not None else np.empty(0, np.int64),
+        found.select(list(columns)) if found is not None else none,
+    )
 
 
 def _chosen(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
@@ -117,26 +152,52 @@ def _chosen(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
     return rows.cast(pa.schema(fields)).filter(pa.array(wanted))
 
 
-def _find(staging: Staging, plan: ScanPlan, keys: pa.Table, *, with_ids: bool) -> Iterator[_Matches]:
+def _find(
+    files: FileReader, plan: ScanPlan, keys: pa.Table, columns: Sequence[str], *, with_ids: bool
+) -> Iterator[tuple[FileTask, pa.Table]]:
     extra = frozenset({POSITION_COLUMN, ROW_ID_COLUMN} if with_ids else {POSITION_COLUMN})
     on = tuple(keys.column_names)
-    numbered = keys.append_column(_SOURCE, pa.array(np.arange(keys.num_rows)))
+    read = tuple(dict.fromkeys((*on, *columns)))
     for task in plan.tasks:
-        batches = list(read_task(staging.files, task, plan=plan, columns=on, extra=extra))
+        batches = list(read_task(files, task, plan=plan, columns=read, extra=extra))
         if not batches:
             continue
         there = pa.Table.from_batches(batches)
-        for place, name in enumerate(on):
-            there = there.set_column(place, name, _comparable(there[name]))
-        joined = there.join(numbered, keys=list(on), join_type="inner")
-        if joined.num_rows:
-            yield _Matches(
-                task,
-                BitMap64(joined[POSITION_COLUMN].to_numpy()),
-                joined[_SOURCE].to_numpy(),
-                # Rows from before the table had row ids have none.
-                joined[ROW_ID_COLUMN].fill_null(-1).to_numpy() if with_ids else None,
-            )
+        places = _places([_comparable(there[name]) for name in on], [keys[name] for name in on])
+        found = np.flatnonzero(places >= 0)
+        if len(found):
+            rows = there.take(pa.array(found)).append_column(_SOURCE, pa.array(places[found]))
+            # Rows from before the table had row ids have none.
+            ids = rows[ROW_ID_COLUMN].fill_null(-1) if with_ids else pa.array(np.full(len(found), -1, np.int64))
+            rows = rows.drop_columns([ROW_ID_COLUMN]) if with_ids else rows
+            yield task, rows.append_column(ROW_ID_COLUMN, ids)
+
+
+def _places(values: Sequence[pa.ChunkedArray], keys: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """For each row the place of its key among the keys, which are unique; -1 where there is none, or a null.
+
+    Column by column, values become numbers of distinct values; two such numbers make one, which is numbered again.
+    """
+    if len(keys) == 1:
+        return _numbers(values[0], keys[0].combine_chunks())
+    found, wanted = np.zeros(len(values[0]), np.int64), np.zeros(len(keys[0]), np.int64)
+    for column, key in zip(values, keys, strict=True):
+        distinct = pc.unique(key)
+        here, there = _numbers(column, distinct), _numbers(key, distinct)
+        found = np.where((found < 0) | (here < 0), -1, found * len(distinct) + here)
+        wanted = np.where((wanted < 0) | (there < 0), -1, wanted * len(distinct) + there)
+        known = pa.array(np.unique(wanted[wanted >= 0]))
+        found, wanted = _numbers(pa.array(found), known), _numbers(pa.array(wanted), known)
+    places = np.empty(len(known), np.int64)
+    places[wanted[wanted >= 0]] = np.flatnonzero(wanted >= 0)
+    return np.where(found < 0, -1, places[found]) if len(known) else found
+
+
+def _numbers(values: pa.Array | pa.ChunkedArray, distinct: pa.Array) -> npt.NDArray[np.int64]:
+    """The place of each value among distinct ones; -1 where it is none of them, or null."""
+    places = pc.index_in(values, value_set=distinct, skip_nulls=True).fill_null(-1)
+    numbers: npt.NDArray[np.int64] = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -17,6 +17,7 @@ from pyiceberg.types import DoubleType, FloatType
 from pyroaring import BitMap64
 
 from headwater.tables.filters import settle_filter
+from headwater.tables.layout import TARGET_FILE_SIZE
 from headwater.tables.model import (
     ROW_ID_COLUMN,
     UPDATED_COLUMN,
@@ -112,26 +113,72 @@ def edit_planned(
     return _stage(staging, base, edit, Operation.OVERWRITE if edit.deletes else Operation.APPEND, rows, sink)
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """New data files that hold the live rows of others, as they were at the snapshot of this number."""
+
+    tasks: tuple[FileTask, ...]
+    added: tuple[TableFile, ...]
+    sequence_number: int | None
+
+
 def rewrite(staging: Staging, base: TableVersion, tasks: Sequence[FileTask], *, sink: FileSink | None = None) -> Staged:
-    """Write the live rows of these data files into new ones, and let the old ones and their deletes go.
+    """Write the live rows of these data files into new ones, and let the old ones and their deletes go."""
+    plan, collected = plan_scan(staging.files, base.metadata), CollectingSink()
+    staged = stage_rewrite(staging, base, [rewrite_files(staging, plan, tasks, sink=sink or collected)])
+    return replace(staged, files=(*collected.files, *staged.files))
+
+
+def rewrite_files(
+    staging: Staging,
+    plan: ScanPlan,
+    tasks: Sequence[FileTask],
+    *,
+    sink: FileSink,
+    target_size_bytes: int | None = None,
+) -> Rewritten:
+    """Write the live rows of these data files into new ones, of about this size, which no snapshot holds yet.
 
     The rows stay what they were: new files take the number of the base snapshot, up to which deletes have been folded
     in, and on v3 each row carries its id and the number of its last update (P11).
     """
-    plan = plan_scan(staging.files, base.metadata)
+    metadata = plan.metadata
     if plan.snapshot is None or not tasks:
-        raise TableUsageError(f"there is nothing to rewrite in {base.metadata.location}")
+        raise TableUsageError(f"there is nothing to rewrite in {metadata.location}")
     current = _of_this_version(plan, tasks)
-    lineage = frozenset({ROW_ID_COLUMN, UPDATED_COLUMN}) if base.metadata.format_version >= 3 else frozenset()
+    lineage = frozenset({ROW_ID_COLUMN, UPDATED_COLUMN}) if metadata.format_version >= 3 else frozenset()
     batches = (
         batch
         for task in current
         for batch in read_task(staging.files, task, plan=plan, extra=lineage)
         if batch.num_rows
     )
-    removed = frozenset(task.file.file_path for task in current)
-    edit = Edit(removed=removed, sequence_number=plan.snapshot.sequence_number)
-    return _stage(staging, base, edit, Operation.REPLACE, batches, sink)
+    if target_size_bytes is not None:
+        properties = {**metadata.properties, TARGET_FILE_SIZE: str(target_size_bytes)}
+        metadata = metadata.model_copy(update={"properties": properties})
+    added = write_rows(
+        batches, metadata=metadata, files=sink, randomness=staging.randomness, operation=staging.operation
+    )
+    return Rewritten(current, added, sequence_number=plan.snapshot.sequence_number)
+
+
+def stage_rewrite(staging: Staging, base: TableVersion, groups: Sequence[Rewritten]) -> Staged:
+    """Let rewritten files take the place of those that they were made of, as one snapshot.
+
+    The base may be a later version than the one that was read: refused when an input has gone, or has other deletes by
+    now, because rows would come back (P11).
+    """
+    tasks = [task for group in groups for task in group.tasks]
+    numbers = {group.sequence_number for group in groups}
+    if len(numbers) != 1:
+        raise TableUsageError(f"what was rewritten is not of one version of {base.metadata.location}")
+    _of_this_version(plan_scan(staging.files, base.metadata), tasks)
+    edit = Edit(
+        added=tuple(file for group in groups for file in group.added),
+        removed=frozenset(task.file.file_path for task in tasks),
+        sequence_number=numbers.pop(),
+    )
+    return stage_snapshot(staging, base, edit, Operation.REPLACE)
 
 
 def _of_this_version(plan: ScanPlan, tasks: Iterable[FileTask]) -> tuple[FileTask, ...]:
@@ -148,7 +195,13 @@ def _stage(
     staging: Staging, base: TableVersion, edit: Edit, operation: Operation, rows: Rows, sink: FileSink | None
 ) -> Staged:
     collected = CollectingSink()
-    added = write_rows(rows, metadata=base.metadata, files=sink or collected, randomness=staging.randomness)
+    added = write_rows(
+        rows,
+        metadata=base.metadata,
+        files=sink or collected,
+        randomness=staging.randomness,
+        operation=staging.operation,
+    )
     staged = stage_snapshot(staging, base, replace(edit, added=added), operation)
     return replace(staged, files=(*collected.files, *staged.files))
 

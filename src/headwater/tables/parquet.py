@@ -15,6 +15,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from headwater.kernel.ids import Ulid
 from headwater.kernel.randomness import Randomness
 from headwater.tables.layout import MEGABYTE, Layout, layout_of, partition_folder
 from headwater.tables.leaves import check_types
@@ -51,11 +52,12 @@ def write_rows(
     metadata: TableMetadata,
     files: FileSink,
     randomness: Randomness,
+    operation: Ulid | None = None,
     options: WriteOptions = WriteOptions(),  # noqa: B008  (frozen)
 ) -> tuple[TableFile, ...]:
     """Write rows into data files of the table as it is now, and store them; no row, no file.
 
-    What was stored before an error is referenced by nobody.
+    What was stored before an error is referenced by nobody; the names of files tell the operation, for cleanup.
     """
     schema = metadata.schema()
     check_types(schema)
@@ -67,7 +69,7 @@ def write_rows(
     pending_bytes = 0
     for batch in batches:
         if layout is None:
-            layout = layout_of(metadata, lineage_in(batch, metadata), randomness)
+            layout = layout_of(metadata, lineage_in(batch, metadata), randomness, operation)
         fitted = fit_rows(batch, schema, layout.fields)
         if fitted.num_rows:
             pending.append(fitted)

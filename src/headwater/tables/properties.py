@@ -8,6 +8,9 @@ from headwater.kernel.errors import RefusedError
 from headwater.tables.model import TableUsageError
 
 OWN_PREFIX = "headwater."
+# What of our own a person declares.
+STATISTICS_COLUMNS = "headwater.statistics.columns"
+STATISTICS_PARTITIONS = "headwater.statistics.partitions"
 FORMAT_VERSION = "format-version"
 GC_ENABLED = "gc.enabled"
 NAME_MAPPING = "schema.name-mapping.default"
@@ -47,7 +50,7 @@ def check_properties(values: Mapping[str, str], removed: Iterable[str] = ()) -> 
 
 
 def _check_key(key: str) -> None:
-    if key.startswith(OWN_PREFIX):
+    if key.startswith(OWN_PREFIX) and key not in (STATISTICS_COLUMNS, STATISTICS_PARTITIONS):
         raise TableUsageError(
             f"property {key} is kept by the lake itself", hint=f"choose a name without {OWN_PREFIX}", property=key
         )

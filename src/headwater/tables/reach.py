@@ -75,6 +75,26 @@ def reach_leniently(
     return _once(_walk(files, metadata, metadata_location, chosen, is_partial=snapshots is not None))
 
 
+def reach_all(
+    files: FileReader, versions: Iterable[tuple[str, TableMetadata]]
+) -> Iterator[tuple[str, Reached | Unreadable]]:
+    """What many documents lead to, each file with the location of the first that does; what they share is walked once.
+
+    What cannot be read is said, and the rest goes on: whoever decides a delete asks whether anything was unreadable.
+    """
+    lists: set[str] = set()
+    read: set[str] = set()
+    for location, metadata in versions:
+        for each in _walk(files, metadata, location, (), is_partial=False):
+            yield location, each
+        for snapshot in metadata.snapshots:
+            if snapshot.manifest_list and snapshot.manifest_list in lists:
+                continue
+            lists.add(snapshot.manifest_list)
+            for each in _of_snapshot(files, snapshot, read):
+                yield location, each
+
+
 def _strictly(found: Iterator[Reached | Unreadable]) -> Iterator[Reached]:
     for each in found:
         if isinstance(each, Unreadable):

@@ -32,7 +32,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, SetSn
 from pyroaring import BitMap64
 
 from headwater.kernel.clock import Clock
-from headwater.kernel.ids import Ulid, new_ulid
+from headwater.kernel.ids import Ulid
 from headwater.kernel.randomness import Randomness
 from headwater.tables.files import FileReader
 from headwater.tables.head import OPERATION
@@ -55,6 +55,7 @@ from headwater.tables.model import (
     TableVersion,
     UnsupportedTableError,
 )
+from headwater.tables.naming import token_of
 from headwater.tables.position_deletes import position_delete_file
 from headwater.tables.scan import partition_key, target_of
 from headwater.tables.settling import refuse_stale, settle
@@ -89,7 +90,7 @@ def stage_snapshot(
         )
     settled = settle(staging.files, metadata, edit)
     terms = ManifestTerms(metadata, _new_snapshot_id(metadata, staging), metadata.next_sequence_number())
-    folder, token = metadata.location.rstrip("/"), new_ulid(staging.clock, staging.randomness).lower()
+    folder, token = metadata.location.rstrip("/"), token_of(staging.operation, staging.randomness)
     delete_files, new_files = _write_deletes(terms.version, settled.deletes, f"{folder}/data/{token}")
 
     parent = metadata.current_snapshot()

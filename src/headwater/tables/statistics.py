@@ -1,7 +1,7 @@
 """Statistics files that a table names, and the one kind that is computed here: partition statistics.
 
-Theta sketches in Puffin files (`apache-datasketches-theta-v1`) are kept, and their counts shown, but none are made:
-no library that this project stands on computes them.
+Theta sketches in Puffin files (`apache-datasketches-theta-v1`) are kept, and their counts shown; they are made in
+`publish/indices`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StructType
 
+from headwater.kernel.ids import Ulid
 from headwater.kernel.randomness import Randomness
 from headwater.tables.create import uuid_from
 from headwater.tables.head import METADATA_FOLDER
 from headwater.tables.model import LiveFile, NewFile, TableCorruptError, TableUsageError
+from headwater.tables.naming import token_of
 from headwater.tables.rules import checked, later
 
 
@@ -116,6 +118,7 @@ def partition_statistics(
     *,
     removed: Iterable[LiveFile] = (),
     randomness: Randomness,
+    operation: Ulid | None = None,
 ) -> tuple[NewFile, PartitionStatisticsFile]:
     """The partition statistics of a snapshot from its live files: a Parquet file, and what the metadata says of it.
 
@@ -127,7 +130,8 @@ def partition_statistics(
         raise TableUsageError("the table has no partitions", hint="partition statistics need a partitioned table")
     rows = _counted(metadata, kind, live, removed)
     data = _parquet(statistics_schema(metadata, kind), rows)
-    name = f"partition-stats-{snapshot_id}-{uuid_from(randomness)}.parquet"
+    token = token_of(operation, randomness) if operation else uuid_from(randomness)
+    name = f"partition-stats-{snapshot_id}-{token}.parquet"
     location = f"{metadata.location}/{METADATA_FOLDER}/{name}"
     described = PartitionStatisticsFile(snapshot_id=snapshot_id, statistics_path=location, file_size_in_bytes=len(data))
     return NewFile(location, data), described

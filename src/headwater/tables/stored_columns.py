@@ -42,6 +42,9 @@ class _ColumnsOfFile:
             raise TableCorruptError(self._location, f"has no column {path}, which is required")
         return field.initial_default
 
+    def converted(self, values: pa.Array, kind: PrimitiveType, path: str) -> pa.Array:  # noqa: ARG002
+        return values
+
     def unfit(self, path: str, wanted: IcebergType, found: pa.DataType, why: str) -> HeadwaterError:
         return TableCorruptError(
             self._location, f"has the column {path} as {found}, not {wanted}" + (f": {why}" if why else "")

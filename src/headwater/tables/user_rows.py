@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType, StructType
 
 from headwater.kernel.errors import HeadwaterError
 from headwater.tables.arrow import arrow_type, plain_schema
@@ -19,7 +19,7 @@ from headwater.tables.model import TableUsageError
 def fit_rows(batch: pa.RecordBatch, schema: Schema, stored: Sequence[NestedField]) -> pa.RecordBatch:
     """The rows as a file holds them: in the fields that are stored, which may be some of lineage too."""
     lineage = [each for each in stored if each in LINEAGE]
-    arrays = fit_columns(batch, (*schema.fields, *lineage), _RowsOfUser())
+    arrays = fit_columns(batch, (*schema.fields, *lineage), RowsOfUser())
     named = dict(zip((each.name for each in (*schema.fields, *lineage)), arrays, strict=True))
     return pa.RecordBatch.from_arrays(
         [_pruned(named[each.name], each.field_type) for each in stored], schema=plain_schema(stored)
@@ -30,7 +30,7 @@ def fit_keys(rows: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
     """These columns of some rows, as the table has them; nulls may be in all of them."""
     optional = [each.model_copy(update={"required": False}) for each in fields]
     names = [each.name for each in optional]
-    fitted = [fit_columns(batch, optional, _RowsOfUser()) for batch in batches_of(rows.select(names))]
+    fitted = [fit_columns(batch, optional, RowsOfUser()) for batch in batches_of(rows.select(names))]
     columns = [pa.chunked_array([each[place] for each in fitted]) for place in range(len(names))]
     return pa.table(columns, names=names)
 
@@ -57,15 +57,21 @@ def _pruned(values: pa.Array, kind: IcebergType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(arrow_type(kind)), mask=values.is_null())
 
 
-class _RowsOfUser:
+class RowsOfUser:
     """Rows that somebody wants to have in the table: by name, and no looser than the table."""
 
     lenient = False
 
     def name_of(self, field: NestedField) -> str | None:
+        """Its name."""
         return field.name
 
+    def converted(self, values: pa.Array, kind: PrimitiveType, path: str) -> pa.Array:  # noqa: ARG002
+        """As they are."""
+        return values
+
     def instead(self, field: NestedField, path: str) -> object:
+        """The write default; a required field without one must be given."""
         if field.write_default is None and field.required:
             raise TableUsageError(
                 f"column {path} is required, and missing in the rows",
@@ -75,6 +81,7 @@ class _RowsOfUser:
         return field.write_default
 
     def unfit(self, path: str, wanted: IcebergType, found: pa.DataType, why: str) -> HeadwaterError:
+        """The error for a column of another type."""
         return TableUsageError(
             f"column {path} is {wanted} in the table, and {found} in the rows" + (f": {why}" if why else ""),
             hint="convert it before, or change the type of the column",
@@ -84,6 +91,7 @@ class _RowsOfUser:
         )
 
     def null(self, path: str) -> HeadwaterError:
+        """The error for a null in a required column."""
         return TableUsageError(
             f"column {path} is required, and null in some of the rows",
             hint="fill it, or make the column optional",
@@ -91,6 +99,7 @@ class _RowsOfUser:
         )
 
     def check_names(self, names: Sequence[str], fields: Sequence[NestedField], path: str) -> None:
+        """Refuse columns that the table does not have, or that are there twice."""
         known = {each.name for each in fields}
         for place, name in enumerate(names):
             full = f"{path}.{name}" if path else name

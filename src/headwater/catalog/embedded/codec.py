@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from headwater.catalog.embedded.model import Horizons, Manifest, Marker, Shard, StoredCommit, Tree
+from headwater.catalog.embedded.model import Manifest, Marker, Shard, StoredCommit, Tree
 from headwater.catalog.model import (
     Commit,
     Content,
+    Horizons,
     NamespaceContent,
     Ref,
     RefKind,
@@ -136,6 +137,13 @@ def decode_commit(data: bytes, path: str) -> StoredCommit:
         times = tuple(_moment(each["committed_at"]) for each in values["parents"])
         tree = {int(shard, 16): str(digest) for shard, digest in values["tree"].items()}
         return StoredCommit(commit, times, tree)
+
+
+def decode_if_commit(data: bytes, path: str) -> StoredCommit | Shard:
+    """The commit and its tree, if it is one; a part of a tree is only known to be one."""
+    with _sound(path, "a commit or a part of a tree"):
+        is_shard = json.loads(data)["kind"] == "shard"
+    return Shard({}) if is_shard else decode_commit(data, path)
 
 
 def with_texts(shard: Shard) -> Shard:

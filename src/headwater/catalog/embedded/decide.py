@@ -8,6 +8,7 @@ from datetime import datetime
 
 from headwater.catalog.embedded.model import Manifest
 from headwater.catalog.errors import (
+    BeganTooEarlyError,
     BehindHorizonError,
     ExpectedVersionMismatchError,
     NamespaceMissingError,
@@ -73,11 +74,11 @@ def judge_versions(request: CommitRequest, present: Mapping[TableKey, Content]) 
             raise ExpectedVersionMismatchError(key, expected, actual)
 
 
-def judge_ref(ref: Ref, expected: str, incarnation: Ulid | None) -> None:
-    """The ref is where the caller saw it, and the one that the caller saw, if it says which that was."""
+def judge_ref(ref: Ref, expected: str | None, incarnation: Ulid | None) -> None:
+    """The ref is where the caller saw it, and the one that the caller saw, as far as the caller says."""
     if incarnation is not None and ref.incarnation != incarnation:
-        raise RefConflictError(ref.name, expected, ref.hash, again=(incarnation, ref.incarnation))
-    if ref.hash != expected:
+        raise RefConflictError(ref.name, expected or ref.hash, ref.hash, again=(incarnation, ref.incarnation))
+    if expected is not None and ref.hash != expected:
         raise RefConflictError(ref.name, expected, ref.hash)
 
 
@@ -119,6 +120,13 @@ def may_be_swept(manifest: Manifest, put_at: datetime) -> bool:
     """Whether objects that were put at this moment, and that nothing refers to yet, may have been swept since."""
     staging = manifest.horizons.staging
     return staging is not None and put_at < staging
+
+
+def judge_began(manifest: Manifest, began_at: datetime | None) -> None:
+    """Refuse a change that began before the staging horizon: files that it staged may be gone (hazard P10)."""
+    staging = manifest.horizons.staging
+    if began_at is not None and staging is not None and began_at < staging:
+        raise BeganTooEarlyError(began_at, staging)
 
 
 def is_under_a_ref(manifest: Manifest, commit: str) -> bool:

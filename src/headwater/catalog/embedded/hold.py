@@ -2,6 +2,9 @@
 
 A renewal counts only if the old pin had not ended when the new one was granted: in between, a collector may have run.
 
+Who holds a commit that another of the process holds already shares its pin, while that is renewed in time: the pin does
+not know for how many it stands. It goes when the last of them lets go.
+
 A collector reads the pins after it has published its horizon, and keeps everything that is kept by the manifest of any
 pin. The holder looks at the horizon after its pin is granted: one of the two sees the other. A hold that ends, or whose
 process dies, leaves a pin that expires by itself: excess only.
@@ -10,7 +13,8 @@ process dies, leaves a pin that expires by itself: excess only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from headwater.catalog.errors import BehindHorizonError
@@ -59,6 +63,10 @@ class Hold:
         self._lose_if_ended(self._held, now)
         if self._lost is not None:
             raise self._lost
+
+    def has_time(self) -> bool:
+        """Whether it was renewed in time, so that another may lean on it."""
+        return self._lost is None and self._held.pin.expires_at - self._clock.now() >= self._ttl / 2
 
     def start(self) -> None:
         """Begin to renew."""
@@ -109,20 +117,46 @@ class Holds:
     """The holds of one process, by the commit that they hold. Safe to share among threads."""
 
     def __init__(self) -> None:
-        self._holds: dict[str, list[Hold]] = {}
+        self._holds: dict[str, list[Hold]] = {}  # one is there as often as it is shared
+        self._turns: dict[str, tuple[threading.Lock, int]] = {}  # with how many hold or want the turn
         self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self, at: str) -> Iterator[None]:
+        """One at a time looks for a hold of this commit to share, and makes one if there is none."""
+        with self._lock:
+            lock, others = self._turns.get(at, (threading.Lock(), 0))
+            self._turns[at] = (lock, others + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                _, left = self._turns.pop(at)
+                if left > 1:
+                    self._turns[at] = (lock, left - 1)
+
+    def share(self, at: str) -> Hold | None:
+        """A hold of the commit that has time left, and stands for one more from now on."""
+        with self._lock:
+            found = next((hold for hold in self._holds.get(at, ()) if hold.has_time()), None)
+            if found is not None:
+                self._holds[at].append(found)
+            return found
 
     def add(self, at: str, hold: Hold) -> None:
         """From now on it holds the commit."""
         with self._lock:
             self._holds.setdefault(at, []).append(hold)
 
-    def remove(self, at: str, hold: Hold) -> None:
-        """No longer."""
+    def remove(self, at: str, hold: Hold) -> bool:
+        """No longer, for one of those who share it; whether that was the last."""
         with self._lock:
             self._holds[at].remove(hold)
+            is_last = hold not in self._holds[at]
             if not self._holds[at]:
                 del self._holds[at]
+            return is_last
 
     def check(self, at: str) -> bool:
         """Whether the commit is held; `PinLostError` when it was, and every hold of it is lost."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from headwater.catalog.model import Commit, Ref
+from headwater.catalog.model import Commit, Horizons, Ref
 from headwater.kernel.ids import Ulid
 from headwater.sequence.model import Namespace
 
@@ -24,18 +24,6 @@ class Marker:
 
     lake: Ulid
     created_at: datetime
-
-
-@dataclass(frozen=True)
-class Horizons:
-    """Moments that only rise. None: not published yet, nothing is behind it.
-
-    Commits that were superseded before `history` may have been collected, unless a ref stands on them (hazard P6).
-    Objects that were put before `staging`, and that nothing refers to, may have been swept.
-    """
-
-    history: datetime | None = None
-    staging: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from headwater.catalog.embedded.codec import digest_of
 from headwater.catalog.embedded.model import OBJECTS
@@ -39,6 +39,22 @@ class Encoded:
     data: bytes
     decode: Decode[object]
     value: object
+
+
+class ReadsObjects(Protocol):
+    """Where objects can be read."""
+
+    def get(self, digest: str, decode: Decode[T]) -> T:
+        """The object; `ObjectNotFoundError` when it is not there."""
+        ...
+
+    def get_all(self, digests: Iterable[str], decode: Decode[T]) -> dict[str, T]:
+        """Several at once."""
+        ...
+
+    def are_there(self, digests: Iterable[str]) -> bool:
+        """Whether all of them are stored."""
+        ...
 
 
 class Objects:
@@ -84,6 +100,10 @@ class Objects:
         """Whether all of them are stored, by asking the store."""
         return all(self._each(lambda digest: self._store.exists(path_of(digest)), sorted(set(digests))))
 
+    def names(self) -> frozenset[str]:
+        """The digests of all that is stored, by asking the store."""
+        return frozenset("".join(meta.path.split("/")[-2:]) for meta in self._store.list(OBJECTS))
+
     def put_all(self, objects: Mapping[str, Encoded]) -> None:
         """Store them all, side by side; the order among them does not matter, because nothing refers to them yet."""
         self._each(lambda digest: self._store.put(path_of(digest), objects[digest].data, Overwrite()), sorted(objects))
@@ -115,3 +135,34 @@ class Objects:
             while self._cached_bytes > self._cache_bytes:
                 _, (_, freed_bytes) = self._cached.popitem(last=False)
                 self._cached_bytes -= freed_bytes
+
+
+class Planned:
+    """Objects that are about to be stored, in front of those that are: commits can be judged on one that is not yet."""
+
+    def __init__(self, stored: Objects) -> None:
+        self._stored = stored
+        self._planned: dict[str, Encoded] = {}
+
+    def add(self, objects: Mapping[str, Encoded]) -> None:
+        """From now on these are read too."""
+        self._planned.update(objects)
+
+    def get(self, digest: str, decode: Decode[T]) -> T:
+        """The object, planned or stored."""
+        planned = self._of_kind(digest, decode)
+        return planned if planned is not None else self._stored.get(digest, decode)
+
+    def get_all(self, digests: Iterable[str], decode: Decode[T]) -> dict[str, T]:
+        """Several at once."""
+        wanted = {digest: self._of_kind(digest, decode) for digest in digests}
+        stored = self._stored.get_all((digest for digest, value in wanted.items() if value is None), decode)
+        return {digest: value if value is not None else stored[digest] for digest, value in wanted.items()}
+
+    def are_there(self, digests: Iterable[str]) -> bool:
+        """Whether all of them are stored; what is only planned is not."""
+        return self._stored.are_there(digests)
+
+    def _of_kind(self, digest: str, decode: Decode[T]) -> T | None:
+        encoded = self._planned.get(digest)
+        return cast(T, encoded.value) if encoded is not None and encoded.decode is decode else None

@@ -20,11 +20,12 @@ from datetime import datetime
 from headwater.catalog.embedded.codec import MIGRATIONS, Migrations, decode_commit, decode_manifest
 from headwater.catalog.embedded.decide import found_branch, found_ref, is_kept, is_under_a_ref, judge_kept
 from headwater.catalog.embedded.hold import Holds
-from headwater.catalog.embedded.model import MARKER, Horizons, Manifest, StoredCommit
-from headwater.catalog.embedded.objects import Objects, path_of
+from headwater.catalog.embedded.model import MARKER, Manifest, StoredCommit
+from headwater.catalog.embedded.objects import Objects, ReadsObjects, path_of
+from headwater.catalog.embedded.retained import retained
 from headwater.catalog.embedded.tree import Trees
 from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError
-from headwater.catalog.model import Commit, Content, Difference, Ref, TableKey
+from headwater.catalog.model import Commit, Content, Difference, Horizons, Ref, Retained, TableKey
 from headwater.kernel.errors import CorruptError, UsageError
 from headwater.kernel.ids import Ulid
 from headwater.sequence.history import History
@@ -53,6 +54,7 @@ class EmbeddedReader:
         self._trees = Trees(objects)
         self._migrations = migrations
         self._holds = Holds()
+        self._last_seen: Seen | None = None
 
     def refs(self) -> tuple[Ref, ...]:
         """Every branch and tag, by name."""
@@ -66,6 +68,11 @@ class EmbeddedReader:
     def horizons(self) -> Horizons:
         """How far back history and staged objects are kept."""
         return self._seen().manifest.horizons
+
+    def retained(self) -> Iterator[Retained]:
+        """Every commit that is stored, whether or not a ref leads to it."""
+        names = self._objects.names()
+        return retained(self._objects, names, self._seen().manifest)
 
     def commit_at(self, at: str) -> Commit:
         """The commit of this hash."""
@@ -117,14 +124,20 @@ class EmbeddedReader:
                 hint="two lakes were copied into one another; restore one of them",
                 path=path,
             )
-        return Seen(entry, manifest)
+        self._last_seen = Seen(entry, manifest)
+        return self._last_seen
 
-    def _stored(self, at: str) -> StoredCommit:
+    def _remembered_under(self, commit: str) -> Seen | None:
+        """A manifest that was the latest when it was seen, if a ref stands on the commit there."""
+        seen = self._last_seen
+        return seen if seen is not None and is_under_a_ref(seen.manifest, commit) else None
+
+    def _stored(self, at: str, objects: ReadsObjects | None = None) -> StoredCommit:
         """The commit object, wherever it stands."""
         if not _HASH.fullmatch(at):
             raise CommitNotFoundError(at, "a hash has 64 hex digits")
         try:
-            return self._objects.get(at, decode_commit)
+            return (objects or self._objects).get(at, decode_commit)
         except ObjectNotFoundError:
             if is_under_a_ref(self._seen().manifest, at):
                 raise self._missing(path_of(at)) from None

@@ -16,7 +16,7 @@ from headwater.catalog.embedded.codec import (
     with_texts,
 )
 from headwater.catalog.embedded.model import Shard, Tree
-from headwater.catalog.embedded.objects import Encoded, Objects, path_of
+from headwater.catalog.embedded.objects import Encoded, ReadsObjects, path_of
 from headwater.catalog.model import Change, Content, Difference, Put, TableKey
 from headwater.kernel.ids import Ulid
 
@@ -39,7 +39,7 @@ class Planted:
 class Trees:
     """Reads trees, and makes new ones from old ones."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ReadsObjects) -> None:
         self._objects = objects
 
     def content(self, tree: Tree, keys: Iterable[TableKey]) -> dict[TableKey, Content]:
