@@ -249,6 +249,22 @@ def test_keys_of_several_columns_with_odd_names(lake: LakeWorld) -> None:
     assert [row[0] for row in rows_of(lake, "visits")] == [2, 3, 4]
 
 
+def test_namespaces_of_many_parts(lake: LakeWorld) -> None:
+    lake.lake.apply(
+        """
+        create namespace a; create namespace a.b; create namespace a.b.c;
+        create table a.b.c.parents (id bigint primary key);
+        create table a.b.c.children (id bigint, p bigint constraint of references a.b.c.parents on delete cascade);
+        """,
+        actor="ann",
+    )
+    run(lake, "insert into a.b.c.parents values (1), (2)", "insert into a.b.c.children values (1, 1), (2, 2)")
+    run(lake, "update a.b.c.children set id = id + 10 where id = 1", "delete from a.b.c.parents where id = 2")
+    with pytest.raises(ConstraintViolationError, match="constraint of"):
+        run(lake, "insert into a.b.c.children values (3, 3)")
+    assert rows_of(lake, '"a.b.c".children') == [(11, 1)]
+
+
 def test_a_check_on_a_part_of_a_column(lake: LakeWorld) -> None:
     """Whatever a column is called, `t.a` is a part of it."""
     rows = pa.table({"id": [1], "t": [{"a": 1}], "s": [{"a": 1}], "a": [-1]})

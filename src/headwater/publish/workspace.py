@@ -62,7 +62,7 @@ class Workspace:
         self, sql: str, placed: WorkingTable | None = None, *, shown: Mapping[TableKey, pa.Table] | None = None
     ) -> pa.Table:
         """The answer to a SELECT; `placed` is the table whose rows say where they are."""
-        return self.questions(sql, shown or {}, positions=() if placed is None else (placed.shape.table,))
+        return self.questions(sql, shown or {}, places_of=None if placed is None else placed.shape.table)
 
     def check(self) -> None:
         """Raise ConstraintViolationError unless every constraint holds on the rows as they are now."""

@@ -38,7 +38,7 @@ def taken_along(
                 continue
             child = children.setdefault(link.child, _working(state, link.child))
             sql = selects.referring(child.shape, link.columns, keys)
-            gone = questions(sql, {keys.key: keys.rows}, positions=(link.child,))
+            gone = questions(sql, {keys.key: keys.rows}, places_of=link.child)
             child.remove(gone)
             questions.pending = replace(
                 before, deletes={**before.deletes, **{each: table.deletes for each, table in children.items()}}
