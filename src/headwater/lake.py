@@ -45,8 +45,8 @@ from headwater.publish.schema.parse import parse as parse_schema
 from headwater.publish.schema.protocol import prepare as prepare_schema
 from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import Writing
+from headwater.publish.sql.transaction import Transaction
 from headwater.publish.state import StateAt
-from headwater.publish.transaction import Transaction
 from headwater.query import QueryOptions
 from headwater.query.at_commit import Documents, TablesAt
 from headwater.storage.errors import ReadOnlyError

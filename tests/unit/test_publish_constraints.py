@@ -28,7 +28,7 @@ from headwater.publish.constraints.model import Cardinality, Check, ForeignKey, 
 from headwater.publish.constraints.values import grown
 from headwater.publish.errors import ConstraintBrokenError, ConstraintViolationError
 from headwater.publish.questions import Questions
-from headwater.publish.transaction import Transaction
+from headwater.publish.sql.transaction import Transaction
 from headwater.query import QueryOptions
 from tests.fixtures.lakes import LakeWorld
 from tests.unit.constraint_tables import create, demand, rows_of, schema_with

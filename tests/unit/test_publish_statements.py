@@ -6,8 +6,8 @@ import pytest
 
 from headwater.catalog.model import TableKey
 from headwater.kernel.errors import UsageError
-from headwater.publish.parsing import parse
-from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
+from headwater.publish.sql.parsing import parse
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
 
 T = TableKey.parse("t")
 

@@ -18,8 +18,8 @@ from headwater.catalog.errors import ExpectedVersionMismatchError
 from headwater.catalog.model import TableKey
 from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.publish.constraints.model import ForeignKey, OnDelete
-from headwater.publish.statements import StatementError
-from headwater.publish.working import GivenRows, WorkingTable
+from headwater.publish.sql.statements import StatementError
+from headwater.publish.sql.working import GivenRows, WorkingTable
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.model import ROW_ID_COLUMN
 from headwater.tables.partitions import AddPartitionField

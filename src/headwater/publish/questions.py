@@ -19,7 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from headwater import query
 from headwater.catalog.model import Content, TableKey
 from headwater.kernel.errors import HeadwaterError
-from headwater.publish.selects import placed
+from headwater.publish.sql.selects import placed
 from headwater.publish.state import State
 from headwater.query import OpenTable, OpenView, Pending, QueryOptions
 from headwater.tables.create import schema_from_arrow

@@ -15,8 +15,8 @@ from headwater.kernel.errors import UsageError
 from headwater.publish.constraints.codec import constraints_of
 from headwater.publish.constraints.model import Cardinality, Check, Constraint, ForeignKey
 from headwater.publish.constraints.sql import PRIMARY_KEY, Link
-from headwater.publish.dialect import AsWritten, said
 from headwater.publish.errors import ConstraintBrokenError
+from headwater.publish.sql.dialect import AsWritten, said
 
 # What a check may not hold: it is about one row, and its answer is the same whoever asks.
 _REFUSED = (exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)

@@ -45,8 +45,8 @@ from headwater.publish.load.model import Fitted, LoadOptions, Mode, Piece, Prepa
 from headwater.publish.load.writing import FileWriting
 from headwater.publish.model import TableWish, Wish, WriterKind
 from headwater.publish.questions import Questions
+from headwater.publish.sql.working import WorkingTable
 from headwater.publish.state import State
-from headwater.publish.working import WorkingTable
 from headwater.query import Pending, QueryOptions
 from headwater.tables.arrow import plain_schema
 from headwater.tables.merge import Matches, find_matches, last_of_each, with_row_ids

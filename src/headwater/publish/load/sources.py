@@ -76,7 +76,7 @@ def _named(text: str) -> list[str]:
         return [text]
     if Path(text).exists():
         raise UsageError(f"{text} is no file that can be read twice", hint="write a pipe to a file first", path=text)
-    found = sorted(each for each in glob.glob(text, recursive=True) if not Path(each).is_dir())  # noqa: PTH207  (whole patterns)
+    found = sorted(each for each in glob.glob(text, recursive=True) if Path(each).is_file())  # noqa: PTH207  (whole patterns)
     if not found:
         raise UsageError(f"there is no file {text}", hint="check the name; a pattern must match something", path=text)
     return found

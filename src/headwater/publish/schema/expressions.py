@@ -10,9 +10,9 @@ from sqlglot.errors import SqlglotError
 
 from headwater.kernel.errors import UsageError
 from headwater.publish.constraints.model import Cardinality, Check
-from headwater.publish.dialect import AsWritten, said
 from headwater.publish.schema.places import Place
 from headwater.publish.schema.words import wrong
+from headwater.publish.sql.dialect import AsWritten, said
 
 # Functions whose value depends on who asks, when, or how often; those that begin with `current_` are others like them.
 _FICKLE = (exp.Rand, exp.Uuid)

@@ -19,9 +19,9 @@ from pyroaring import BitMap64
 
 from headwater.catalog.model import TableContent, TableKey
 from headwater.kernel.errors import UsageError
-from headwater.publish.answers import fit_answer
 from headwater.publish.constraints.declared import columns_counted
-from headwater.publish.selects import FILE, POSITION, ROW_ID, WAS, Shape
+from headwater.publish.sql.answers import fit_answer
+from headwater.publish.sql.selects import FILE, POSITION, ROW_ID, WAS, Shape
 from headwater.tables.arrow import constant
 from headwater.tables.model import ROW_ID_COLUMN, TableUsageError, TableVersion
 from headwater.tables.user_rows import fit_keys

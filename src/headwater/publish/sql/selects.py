@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from headwater.catalog.model import TableKey
 from headwater.publish.constraints.declared import column_named
 from headwater.publish.constraints.values import Values, table
-from headwater.publish.statements import DeleteRows, Insert, Merge, StatementError, Update, When
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, StatementError, Update, When
 from headwater.query.types import duck_type, name
 from headwater.tables.model import FILE_COLUMN, POSITION_COLUMN, ROW_ID_COLUMN
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.publish.constraints.check import Changed, check_changes
 from headwater.publish.questions import Questions
+from headwater.publish.sql.working import Mark, WorkingTable
 from headwater.publish.state import State
-from headwater.publish.working import Mark, WorkingTable
 from headwater.query import Pending, QueryOptions
 
 

@@ -15,8 +15,8 @@ from sqlglot.errors import ParseError, TokenError
 
 from headwater.catalog.model import TableKey
 from headwater.catalog.names import DEFAULT_NAMESPACE
-from headwater.publish.dialect import AsWritten, said
-from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
+from headwater.publish.sql.dialect import AsWritten, said
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
 from headwater.query.types import name
 
 # What may give other rows each time.

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from headwater.catalog.model import Commit, TableKey
 from headwater.kernel.errors import UsageError
-from headwater.publish.execution import execute
 from headwater.publish.model import TableWish, Wish, WriterKind
-from headwater.publish.parsing import parse
+from headwater.publish.sql.execution import execute
+from headwater.publish.sql.parsing import parse
+from headwater.publish.sql.working import GivenRows, WorkingTable
+from headwater.publish.sql.workspace import Workspace
 from headwater.publish.state import State
-from headwater.publish.working import GivenRows, WorkingTable
-from headwater.publish.workspace import Workspace
 from headwater.query import QueryOptions
 from headwater.query.model import QueryUsageError
 from headwater.tables.operations import edit_planned

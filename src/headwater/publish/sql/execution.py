@@ -8,12 +8,12 @@ from typing import assert_never
 import pyarrow as pa
 
 from headwater.catalog.model import TableKey
-from headwater.publish import selects
 from headwater.publish.constraints.cascade import cascading
 from headwater.publish.constraints.values import grown
-from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update
-from headwater.publish.working import WorkingTable
-from headwater.publish.workspace import Workspace
+from headwater.publish.sql import selects
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update
+from headwater.publish.sql.working import WorkingTable
+from headwater.publish.sql.workspace import Workspace
 from headwater.query.model import QueryUsageError
 
 
