@@ -371,7 +371,8 @@ def test_the_demo_tells_the_truth(tmp_path: Path) -> None:
     assert control["wrong_audits"] > 0
     assert (bank["at_the_end"]["balances"], bank["at_the_end"]["halves"]) == (800, 0)
     assert sum(teller["made"] + teller["refused"] for teller in bank["tellers"]) == 12
-    assert {"rolled back"} <= {each["outcome"] for each in bank["recoveries"] if each["of"] == "Ted"}
+    # Back, or forward if the head at which it was killed happened to be its last.
+    assert {"rolled back", "rolled forward"} & {each["outcome"] for each in bank["recoveries"] if each["of"] == "Ted"}
     assert told["spark"] == {"balances": 800, "entries": 0}
     # The same books, as DuckDB reads them by itself.
     lake = headwater.open(str(stage / "bank"), read_only=True)

@@ -35,7 +35,7 @@ from headwater.publish.requests import FOR_ACTOR, FOR_OPERATION, KIND, OUTCOMES
 
 _TABLES = ("accounts", "transfers", "entries")
 _TELLERS = ("Tom", "Tina")
-# Killed when the third of its transfers has moved two of its three heads, and has published nothing.
+# Killed between heads and publish: when nothing is retried, two of the three heads of its third transfer have moved.
 _DOOMED, _KILL = "Ted", f"{Failpoint.PUBLISH_AFTER_HEAD}=kill@8"
 # All processes are of one machine, so a dead teller may be taken for dead soon.
 _LEASE_SECONDS, _SKEW_SECONDS = 2.0, 0.5
