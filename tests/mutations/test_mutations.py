@@ -113,11 +113,12 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         finally:
             free.put(runner)
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        results = dict(zip([file.stem for file in files], pool.map(attempt, files), strict=True))
-    for runner in runners:
-        runner.close()
-    return results
+    try:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            return dict(zip([file.stem for file in files], pool.map(attempt, files), strict=True))
+    finally:
+        for runner in runners:
+            runner.close()
 
 
 @pytest.mark.timeout(1200)
