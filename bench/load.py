@@ -57,7 +57,7 @@ def _append(lake: Lake, whole: Path, folder: Path) -> Result:
     def peer() -> None:
         pq.write_table(pq.read_table(whole), folder / "copied.parquet", **WRITER)
 
-    return compare_rates("load: append 5M rows", ours, peer, count=1, rounds=ROUNDS, goal=0.7)
+    return compare_rates("load-append-5M-rows-file", ours, peer, count=1, rounds=ROUNDS, goal=0.7)
 
 
 def _merge(lake: Lake, whole: Path, folder: Path) -> Result:
@@ -82,7 +82,7 @@ def _merge(lake: Lake, whole: Path, folder: Path) -> Result:
         )
 
     try:
-        result = compare_rates("load: merge 100k into 5M rows", ours, peer, count=1, rounds=ROUNDS, goal=1.0)
+        result = compare_rates("load-merge-100k-into-5M-file", ours, peer, count=1, rounds=ROUNDS, goal=1.0)
         checked = "SELECT count(*) AS n, sum(id) AS i, sum(k) AS k, count(DISTINCT name) AS d FROM {}"
         [row] = spark.sql(checked.format("lake.db.merged")).collect()
         found = lake.query(checked.format("merged")).to_pylist()[0]

@@ -123,6 +123,7 @@ class Publisher:
             self._refuse_hopeless(self._note(wish, planned, since), contested)
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged))
+            # A note of its own: its lease begins now that the files are stored, however long that took.
             return shielded(lambda: self._carry_out(self._note(wish, planned, since), planned))
 
     def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:

@@ -128,8 +128,13 @@ def _judge(
     key = three_way(base.key, source.key, target.key)
     if key is None:
         return Conflict(base.key, f"was renamed to {source.key} on the source and to {target.key} on the target")
-    if all(isinstance(each.content, TableContent) for each in (base, source, target)):
-        return Combine(key, (base.content,), source.content, target)  # type: ignore[arg-type]
+    before, after = base.content, source.content
+    if (
+        isinstance(before, TableContent)
+        and isinstance(after, TableContent)
+        and isinstance(target.content, TableContent)
+    ):
+        return Combine(key, (before,), after, target)
     content = three_way(base.content, source.content, target.content)
     if content is None:
         return Conflict(key, "is a view that was changed on both sides")

@@ -176,7 +176,8 @@ def _alter(cursor: Cursor) -> Wanted:
     if_exists = cursor.takes("IF", "EXISTS")
     key = cursor.key()
     if cursor.takes("RENAME", "TO"):
-        qualified = cursor.peek(1) is not None and cursor.peek(1).text == "."  # type: ignore[union-attr]
+        after = cursor.peek(1)
+        qualified = after is not None and after.text == "."
         to = cursor.key()
         # As in other engines, a name alone stays in the namespace that the table is in.
         return RenameTable(key, to if qualified else TableKey(key.namespace, to.name), if_exists)
