@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.view.metadata import ViewMetadata
 
 from headwater import query
-from headwater.catalog.errors import BehindHorizonError
+from headwater.catalog.errors import BehindHorizonError, TableNotFoundError
 from headwater.catalog.model import Commit, Content, NamespaceContent, Ref, RefKind, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog, Held
@@ -36,7 +36,7 @@ from headwater.publish.load.decide import mode_of
 from headwater.publish.load.model import Loaded, LoadOptions, Source
 from headwater.publish.load.protocol import prepare
 from headwater.publish.load.sources import open_source
-from headwater.publish.model import RECOVERY_ACTOR, Recovered
+from headwater.publish.model import RECOVERY_ACTOR, Attempt, Recovered, Wish
 from headwater.publish.optimize.model import DEFAULT_DELETE_RATIO, DEFAULT_MIN_FILES, Optimized, Progress
 from headwater.publish.optimize.protocol import Stand
 from headwater.publish.optimize.tables import each_table, indices_of, spec_of
@@ -45,6 +45,7 @@ from headwater.publish.schema.ddl import schema_script
 from headwater.publish.schema.model import Applied
 from headwater.publish.schema.parse import parse as parse_schema
 from headwater.publish.schema.protocol import prepare as prepare_schema
+from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import Writing
 from headwater.publish.transaction import Transaction
@@ -73,6 +74,15 @@ class Listed:
     content: TableContent | ViewContent
     metadata: TableMetadata | ViewMetadata | None
     error: HeadwaterError | None = None
+
+
+@dataclass(frozen=True)
+class Standpoint:
+    """What a writer stands on: the state of its branch, the hold on it, and how questions about it are asked."""
+
+    state: SchemaState
+    held: Held
+    options: QueryOptions
 
 
 class Lake:
@@ -157,14 +167,19 @@ class Lake:
 
     @contextmanager
     def transaction(
-        self, *, branch: str = DEFAULT_BRANCH, actor: str, message: str = "a transaction"
+        self,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        message: str = "a transaction",
+        attempt: Attempt | None = None,
     ) -> Iterator[Transaction]:
         """Statements over any number of tables that land as one commit when the block ends well, or not at all."""
         writing = self.writing
         self.refresh()
         with self._standing_on(branch, holder="transaction") as (state, held):
             transaction = Transaction(
-                state, staging=writing.staging(), actor=actor, message=message, options=self._options
+                state, staging=writing.staging(attempt), actor=actor, message=message, options=self._options
             )
             try:
                 yield transaction
@@ -172,8 +187,11 @@ class Lake:
                 transaction.end()
             wish = transaction.wish()
             held.check()
-            if wish is not None:
-                transaction.commit = writing.publisher.publish(wish)
+            transaction.commit = self._published(wish, attempt)
+
+    def _published(self, wish: Wish | None, attempt: Attempt | None) -> Commit | None:
+        """The commit of the wish, if there is anything to wish for."""
+        return None if wish is None else self.writing.publisher.publish(wish.of(attempt))
 
     @contextmanager
     def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[_StateAt, Held]]:
@@ -193,6 +211,7 @@ class Lake:
         message: str | None = None,
         on: str | Sequence[str] | None = None,
         format: str | None = None,  # noqa: A002  (what users know it by)
+        attempt: Attempt | None = None,
     ) -> Loaded:
         """Bring rows of files or of memory into a table: `append`, `merge` by its key or by `on`, or `overwrite`.
 
@@ -207,7 +226,7 @@ class Lake:
                 key,
                 open_source(source, state.table(key).metadata.schema(), format),
                 chosen,
-                staging=writing.staging(),
+                staging=writing.staging(attempt),
                 sink=self.files,
                 on=(on,) if isinstance(on, str) else on,
                 actor=actor or getpass.getuser(),
@@ -216,7 +235,7 @@ class Lake:
                 query_options=self._options,
             )
             held.check()
-            commit = writing.publisher.publish(prepared.wish) if prepared.wish else None
+            commit = self._published(prepared.wish, attempt)
         return Loaded(prepared.rows, prepared.files, commit, prepared.updated)
 
     def create_table(
@@ -255,9 +274,12 @@ class Lake:
         actor: str,
         message: str | None = None,
         dry_run: bool = False,
+        attempt: Attempt | None = None,
     ) -> Applied:
         """Apply a script of CREATE, DROP, ALTER and COMMENT ON as one commit; with `dry_run` only look what it does."""
-        return self._apply(parse_schema(sql_script), branch=branch, actor=actor, message=message, dry_run=dry_run)
+        return self._apply(
+            parse_schema(sql_script), branch=branch, actor=actor, message=message, dry_run=dry_run, attempt=attempt
+        )
 
     def _apply(
         self,
@@ -267,9 +289,9 @@ class Lake:
         actor: str,
         message: str | None = None,
         dry_run: bool = False,
+        attempt: Attempt | None = None,
     ) -> Applied:
-        writing = self.writing
-        staging = writing.staging()
+        staging = self.writing.staging(attempt)
         self.refresh()
         with self._standing_on(branch, holder="schema") as (state, held):
             prepared = prepare_schema(
@@ -282,8 +304,26 @@ class Lake:
                 options=self._options,
             )
             held.check()
-            commit = writing.publisher.publish(prepared.wish) if prepared.wish is not None and not dry_run else None
+            commit = None if dry_run else self._published(prepared.wish, attempt)
         return Applied(staging.operation, commit, prepared.changes, dry_run)
+
+    def change_schema(
+        self,
+        statements: Sequence[Statement],
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        message: str | None = None,
+        attempt: Attempt | None = None,
+    ) -> Applied:
+        """The same for statements that are not SQL: each is a typed wish (publish/schema/wanted.py)."""
+        return self._apply(statements, branch=branch, actor=actor, message=message, attempt=attempt)
+
+    @contextmanager
+    def standing_on(self, branch: str, *, holder: str) -> Iterator[Standpoint]:
+        """The branch as it is now, held while somebody who stages a change himself works on it."""
+        with self._standing_on(branch, holder=holder) as (state, held):
+            yield Standpoint(state, held, self._options)
 
     def schema_script(self, name: str | None = None, *, branch: str = DEFAULT_BRANCH, at: At = None) -> str:
         """The script that makes the schema again: of all tables, views and namespaces at a commit, or of one table."""
@@ -332,7 +372,15 @@ class Lake:
         """The tag goes; its commit stays as long as history is kept."""
         delete_ref(self.writing, RefKind.TAG, name, expected=expected)
 
-    def merge(self, source: At, into: str = DEFAULT_BRANCH, *, actor: str, message: str | None = None) -> Merged:
+    def merge(
+        self,
+        source: At,
+        into: str = DEFAULT_BRANCH,
+        *,
+        actor: str,
+        message: str | None = None,
+        attempt: Attempt | None = None,
+    ) -> Merged:
         """Bring what changed on a branch, tag or commit into a branch: one commit with two parents, or nothing."""
         self.refresh()
         writing, source_hash = self.writing, self.resolve(source)
@@ -348,13 +396,14 @@ class Lake:
                 actor=actor,
                 message=message or f"merge {source} into {into}",
                 options=self._options,
+                attempt=attempt,
             )
             planned = plan_merge(writing, merging)
             source_held.check()
             held.check()
             if planned is None:
                 return Merged(None, ())
-            return Merged(writing.publisher.publish(planned.wish), planned.keys)
+            return Merged(self._published(planned.wish, attempt), planned.keys)
 
     def optimize(
         self,
@@ -499,9 +548,9 @@ def _opened(view: ViewMetadata, key: TableKey) -> OpenView:
     return OpenView(texts[dialect], dialect, tuple(version.default_namespace), tuple(columns))
 
 
-def no_such_table(key: TableKey, contents: Iterator[tuple[TableKey, Content]]) -> UsageError:
+def no_such_table(key: TableKey, contents: Iterator[tuple[TableKey, Content]]) -> TableNotFoundError:
     """The error for a table that is not there."""
     known = [str(each) for each, content in contents if not isinstance(content, NamespaceContent)]
     near = get_close_matches(str(key), known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)} tables: see `headwater tables`"
-    return UsageError(f"there is no table {key}", hint=hint, table=str(key))
+    return TableNotFoundError(key, hint)
