@@ -116,10 +116,13 @@ class Lake:
         """The hash of the commit that a hash, the beginning of one, a tag, a branch or a moment means."""
         return resolve(self.catalog, at, branch)
 
-    def tables(self, *, branch: str = DEFAULT_BRANCH, at: At = None) -> Iterator[Listed]:
-        """Every table and view at a commit. What cannot be read is listed with its error; the rest goes on."""
+    def tables(self, *, branch: str = DEFAULT_BRANCH, at: At = None, after: TableKey | None = None) -> Iterator[Listed]:
+        """Every table and view at a commit, or those whose names come after one, in their order.
+
+        What cannot be read is listed with its error; the rest goes on.
+        """
         for key, content in self.catalog.contents(self.resolve(at, branch=branch)):
-            if isinstance(content, NamespaceContent):
+            if isinstance(content, NamespaceContent) or (after is not None and key <= after):
                 continue
             try:
                 yield Listed(key, content, self.metadata_of(content))
