@@ -1,0 +1,144 @@
+"""How a change of the Iceberg protocol becomes one commit.
+
+Promise: a request that is answered with success is one commit of its branch. Any answer but 500 says that it is not,
+and never will be (P5).
+
+Invariants:
+
+    1  There is one door: everything is a wish, and the publisher takes it. Nothing is moved here.
+    2  A change is drafted on one commit of the branch. Everything that the draft rests on is in the wish: what the
+       client requires is judged on the version that the wish expects, namespaces and names that were looked up are
+       expected too, and so is every table that was read for the sake of a constraint (P8).
+    3  Who loses a race drafts again on the new head. The client hears of it only when what it requires is not so there.
+    4  After the publisher has said yes, an error is an unknown outcome: the client must not clean up.
+
+Commit point: that of the publish (publish/protocol.py).
+
+Steps, and what a crash after each leaves behind:
+
+    draft, judge     files of the client that nothing refers to
+    publish          what publish/protocol.py says
+    answer           a commit whose client does not know of it, and asks by loading the table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from headwater.catalog.errors import ExpectedVersionMismatchError
+from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey
+from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError
+from headwater.lake import Lake
+from headwater.publish.model import Replaced, TableWish, Wish, WriterKind
+from headwater.publish.schema.standing import SchemaState
+from headwater.query import QueryOptions
+from headwater.server.iceberg.decide import refuse_taken, refuse_unwritable
+from headwater.server.iceberg.errors import NotFoundError
+from headwater.tables.model import NewFile, TableVersion
+from headwater.tables.snapshot import Staging
+
+# How often a change is drafted again because somebody else was faster.
+DRAFTS = 6
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a request comes to on one commit of its branch."""
+
+    message: str
+    tables: tuple[TableWish, ...] = ()
+    reads: Mapping[TableKey, Content | None] = field(default_factory=dict)
+    others: Mapping[TableKey, Replaced] = field(default_factory=dict)
+    files: tuple[NewFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a draft is made on: the branch as it is, and what staging needs."""
+
+    state: SchemaState
+    staging: Staging
+    options: QueryOptions
+    lake: str
+
+    def table(self, key: TableKey) -> tuple[TableContent, TableVersion]:
+        """The table as the branch holds it, or the protocol's error."""
+        content = self.state.content(key)
+        if not isinstance(content, TableContent):
+            raise NotFoundError("table", key)
+        return content, self.state.table(key)
+
+    def around(self, key: TableKey) -> dict[TableKey, Content | None]:
+        """The namespace that the key is in, which must be there, and stay."""
+        parent = key.parent
+        if parent is None:
+            return {}
+        content = self.state.content(parent)
+        if not isinstance(content, NamespaceContent):
+            raise NotFoundError("namespace", parent)
+        return {parent: content}
+
+    def free(self, key: TableKey) -> dict[TableKey, Content | None]:
+        """The same for a name that is to be taken; refused when it is."""
+        around = self.around(key)
+        parent = key.parent
+        siblings = self.state.inside(parent) if parent is not None else ()
+        refuse_taken(key, self.state.content(key), (each for each in siblings if each.namespace == key.namespace))
+        return around
+
+
+class Commits:
+    """Takes drafts to commits. Safe to share among threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def land(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
+        """The hash of the commit that the draft has become; that of the head when there was nothing to do."""
+        refuse_unwritable(self._lake.catalog.ref(branch))
+        for left in reversed(range(DRAFTS)):
+            try:
+                return self._once(branch, actor, drafted)
+            except ExpectedVersionMismatchError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _once(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
+        writing = self._lake.writing
+        staging = writing.staging()
+        with self._lake.standing_on(branch, holder="rest") as stand:
+            ref = stand.state.ref
+            draft = drafted(Desk(stand.state, staging, stand.options, self._lake.location))
+            if draft is None:
+                return ref.hash
+            touched = {*draft.others, *(key for each in draft.tables for key in each.keys)}
+            wish = Wish(
+                kind=WriterKind.REST,
+                actor=actor,
+                message=draft.message,
+                branch=ref.name,
+                branch_incarnation=ref.incarnation,
+                operation=staging.operation,
+                tables=draft.tables,
+                reads={key: each for key, each in draft.reads.items() if key not in touched},
+                others=draft.others,
+                files=draft.files,
+            )
+            stand.held.check()
+            return writing.publisher.publish(wish).hash
+
+    def content(self, at_hash: str, key: TableKey) -> Content | None:
+        """What a commit that was just made holds; an error is an unknown outcome, because the change is there."""
+        try:
+            return self._lake.catalog.content(at_hash, [key]).get(key)
+        except HeadwaterError as error:
+            raise answered_too_late(at_hash, error) from error
+
+
+def answered_too_late(at_hash: str, error: HeadwaterError) -> OutcomeUnknownError:
+    """The error of a change that was made, and whose answer could not be."""
+    return OutcomeUnknownError(
+        f"the change is commit {at_hash}, and cannot be shown: {error.message}", operation=at_hash, hint="load it again"
+    )
