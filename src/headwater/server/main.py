@@ -7,7 +7,6 @@ waited for as long as their deadlines allow; queries and slow clients for `serve
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from headwater.kernel.logs import Log
 from headwater.kernel.settings import ServerSettings, Settings
 from headwater.lake import Lake
 from headwater.server.app import create_app
+from headwater.server.iceberg.mounting import catalog_routes
 from headwater.server.limits import Flights, Gate
 from headwater.server.serving import Serving, is_loopback
 
@@ -65,32 +65,34 @@ def served(app: App, lake: Lake, database: Database, settings: ServerSettings) -
 
 def application(serving: Serving) -> FastAPI:
     """The lake API and every other protocol that is served."""
-    return create_app(serving)
+    return create_app(serving, routers=(catalog_routes(serving),))
+
+
+def listener(application: FastAPI, settings: ServerSettings, *, ready: Callable[[str], None]) -> Listener:
+    """What takes requests, ready to run."""
+    for each in (settings.tls_certificate, settings.tls_key):
+        if each is not None and not Path(each).is_file():
+            raise UsageError(f"there is no file {each}", path=each)
+    config = uvicorn.Config(
+        application,
+        host=settings.host,
+        port=settings.port,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+    )
+    return Listener(config, ready)
 
 
 def listen(application: FastAPI, settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     """Take requests until told to stop."""
-    for each in (settings.tls_certificate, settings.tls_key):
-        if each is not None and not Path(each).is_file():
-            raise UsageError(f"there is no file {each}", path=each)
-    server = _Server(
-        uvicorn.Config(
-            application,
-            host=settings.host,
-            port=settings.port,
-            ssl_certfile=settings.tls_certificate,
-            ssl_keyfile=settings.tls_key,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-        ),
-        ready,
-    )
-    if threading.current_thread() is threading.main_thread():
-        # uvicorn raises what it has heard once more when it has ended in good order: that is the end we want.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
+    server = listener(application, settings, ready=ready)
+    # uvicorn raises what it has heard once more when it has ended in good order: that is the end we want.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     try:
         server.run()
     except SystemExit as error:
@@ -100,7 +102,7 @@ def listen(application: FastAPI, settings: ServerSettings, *, ready: Callable[[s
     _log.info("stopped")
 
 
-class _Server(uvicorn.Server):
+class Listener(uvicorn.Server):
     """uvicorn, which says when it listens, and where."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:

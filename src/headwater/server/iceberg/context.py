@@ -9,7 +9,6 @@ from typing import TypeAlias
 from fastapi import Request, Response
 
 from headwater.access.model import Role
-from headwater.catalog.errors import ExpectedVersionMismatchError
 from headwater.catalog.model import Ref, TableContent, TableKey, ViewContent
 from headwater.kernel.errors import HeadwaterError
 from headwater.lake import Lake
@@ -17,7 +16,7 @@ from headwater.publish.schema.wanted import Statement
 from headwater.server.iceberg.decide import branch_of, namespace_of, refuse_unwritable
 from headwater.server.iceberg.errors import BodyError
 from headwater.server.iceberg.model import CreateTableBody, Identified
-from headwater.server.iceberg.protocol import DRAFTS, Commits, Desk, Draft, answered_too_late
+from headwater.server.iceberg.protocol import Commits, Desk, Draft, answered_too_late
 from headwater.server.iceberg.reading import Reading, etag_of
 from headwater.server.iceberg.tables import new_document
 from headwater.tables.metadata import encode_metadata
@@ -48,19 +47,9 @@ class Context:
         return self.commits.land(branch_of(prefix), actor, drafted)
 
     def apply(self, request: Request, prefix: str, looked_at: Callable[[Ref], Statement]) -> None:
-        """Carry out one statement of DDL, again when somebody else was faster; what it needs is looked at each time."""
+        """Carry out one statement of DDL, for who may write."""
         actor = self.actor_of(request, Role.WRITER)
-        for left in reversed(range(DRAFTS)):
-            ref = self.reading.ref(prefix)
-            refuse_unwritable(ref)
-            statement = looked_at(ref)
-            try:
-                self.lake.change_schema([statement], branch=ref.name, actor=actor, message=statement.text)
-            except ExpectedVersionMismatchError:
-                if not left:
-                    raise
-            else:
-                return
+        self.commits.apply(branch_of(prefix), actor, looked_at)
 
     def staged(self, request: Request, prefix: str, key: TableKey, body: CreateTableBody) -> Response:
         """What a new table would be. Nothing is written: the client commits it, or forgets it."""

@@ -36,6 +36,7 @@ from headwater.publish.errors import (
     RecoveryPendingError,
     TooLateError,
 )
+from headwater.server.errors import TooManyError
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.model import UnsupportedTableError
 
@@ -108,6 +109,7 @@ _ANSWERS: tuple[tuple[type[HeadwaterError], Answer], ...] = (
     (CatalogBusyError, Answer(503, "ServiceUnavailableException")),
     (TooLateError, Answer(503, "ServiceUnavailableException")),
     (DriftError, Answer(503, "ServiceUnavailableException")),
+    (TooManyError, Answer(429, "TooManyRequestsException")),
     (ConflictError, Answer(409, "CommitFailedException")),
     (UnavailableError, Answer(503, "ServiceUnavailableException")),
     (ConstraintViolationError, Answer(400, "ValidationException")),

@@ -24,14 +24,17 @@ Steps, and what a crash after each leaves behind:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headwater.catalog.errors import ExpectedVersionMismatchError
-from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey
+from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey
 from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError
 from headwater.lake import Lake
-from headwater.publish.model import Replaced, TableWish, Wish, WriterKind
+from headwater.publish.model import Attempt, Replaced, TableWish, Wish, WriterKind
 from headwater.publish.schema.standing import SchemaState
+from headwater.publish.schema.wanted import Statement
 from headwater.query import QueryOptions
 from headwater.server.iceberg.decide import refuse_taken, refuse_unwritable
 from headwater.server.iceberg.errors import NotFoundError
@@ -40,6 +43,8 @@ from headwater.tables.snapshot import Staging
 
 # How often a change is drafted again because somebody else was faster.
 DRAFTS = 6
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,26 +93,42 @@ class Desk:
         return around
 
 
+@dataclass(frozen=True)
+class Terms:
+    """How writes are taken: `room` lets one in, or refuses; `attempt` says until when it may land."""
+
+    room: Callable[[], AbstractContextManager[None]] = nullcontext
+    attempt: Callable[[], Attempt | None] = lambda: None
+
+
 class Commits:
     """Takes drafts to commits. Safe to share among threads."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, terms: Terms) -> None:
         self._lake = lake
+        self._terms = terms
 
     def land(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
         """The hash of the commit that the draft has become; that of the head when there was nothing to do."""
-        refuse_unwritable(self._lake.catalog.ref(branch))
-        for left in reversed(range(DRAFTS)):
-            try:
-                return self._once(branch, actor, drafted)
-            except ExpectedVersionMismatchError:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+        with self._terms.room():
+            refuse_unwritable(self._lake.catalog.ref(branch))
+            return until_it_lands(lambda: self._once(branch, actor, drafted))
+
+    def apply(self, branch: str, actor: str, looked_at: Callable[[Ref], Statement]) -> None:
+        """Carry out one statement of DDL; what it needs is looked at each time that it is tried."""
+
+        def once() -> None:
+            ref = self._lake.catalog.ref(branch)
+            refuse_unwritable(ref)
+            statement, attempt = looked_at(ref), self._terms.attempt()
+            self._lake.change_schema([statement], branch=branch, actor=actor, message=statement.text, attempt=attempt)
+
+        with self._terms.room():
+            until_it_lands(once)
 
     def _once(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
-        writing = self._lake.writing
-        staging = writing.staging()
+        writing, attempt = self._lake.writing, self._terms.attempt()
+        staging = writing.staging(attempt)
         with self._lake.standing_on(branch, holder="rest") as stand:
             ref = stand.state.ref
             draft = drafted(Desk(stand.state, staging, stand.options, self._lake.location))
@@ -127,7 +148,7 @@ class Commits:
                 files=draft.files,
             )
             stand.held.check()
-            return writing.publisher.publish(wish).hash
+            return writing.publisher.publish(wish.of(attempt)).hash
 
     def content(self, at_hash: str, key: TableKey) -> Content | None:
         """What a commit that was just made holds; an error is an unknown outcome, because the change is there."""
@@ -135,6 +156,17 @@ class Commits:
             return self._lake.catalog.content(at_hash, [key]).get(key)
         except HeadwaterError as error:
             raise answered_too_late(at_hash, error) from error
+
+
+def until_it_lands(once: Callable[[], T]) -> T:
+    """Try again while somebody else is faster, a few times."""
+    for left in reversed(range(DRAFTS)):
+        try:
+            return once()
+        except ExpectedVersionMismatchError:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
 
 
 def answered_too_late(at_hash: str, error: HeadwaterError) -> OutcomeUnknownError:

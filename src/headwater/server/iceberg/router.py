@@ -21,7 +21,7 @@ from headwater.lake import Lake
 from headwater.server.iceberg import routes_namespaces, routes_tables, routes_views
 from headwater.server.iceberg.context import ActorOf, Context
 from headwater.server.iceberg.decide import prefix_of
-from headwater.server.iceberg.protocol import Commits
+from headwater.server.iceberg.protocol import Commits, Terms
 from headwater.server.iceberg.reading import Reading
 from headwater.server.iceberg.routes_namespaces import Body
 from headwater.server.iceberg.routing import ProtocolRoute, error_response, form
@@ -38,14 +38,16 @@ def router(
     *,
     is_token: Callable[[str], bool] = bool,
     config: Mapping[str, str] | None = None,
+    terms: Terms = Terms(),  # noqa: B008  (frozen)
 ) -> APIRouter:
     """The catalog of a lake.
 
     `actor_of` says who calls, or refuses. `is_token` says whether a text is a valid token, for clients that insist on
-    asking for one by their secret. `config` goes to clients with every table: how its files are reached.
+    asking for one by their secret. `config` goes to clients with every table: how its files are reached. `terms` say
+    how writes are taken.
     """
     made = APIRouter(route_class=ProtocolRoute)
-    context = Context(lake, Reading(lake, config or {}), Commits(lake), actor_of)
+    context = Context(lake, Reading(lake, config or {}), Commits(lake, terms), actor_of)
     for each in (routes_namespaces, routes_tables, routes_views):
         each.add_routes(made, context)
     # In the order of the routes, so that what is told is what there is.

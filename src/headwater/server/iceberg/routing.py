@@ -26,7 +26,7 @@ B = TypeVar("B", bound=IcebergBaseModel)
 
 def error_response(status: int, kind: str, message: str) -> Response:
     """An error in the protocol's shape."""
-    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status == 503 else {}
+    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status in (429, 503) else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     body = {"error": {"message": message, "type": kind, "code": status}}
