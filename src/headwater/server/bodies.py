@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -12,7 +14,7 @@ class _Body(BaseModel):
 class Mutation(_Body):
     """Statements that land as one commit, or not at all."""
 
-    sql: str | list[str] = Field(
+    sql: str | Annotated[list[str], Field(min_length=1, max_length=1000)] = Field(
         description="INSERT, UPDATE, DELETE or MERGE: one statement, or several that see each other.",
         examples=["update accounts set balance = balance - 10 where id = 1"],
     )

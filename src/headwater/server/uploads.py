@@ -44,10 +44,13 @@ class Upload:
         try:
             yield
         except HeadwaterError as error:
-            error.message = error.message.replace(str(self.path), "the body")
+            error.message = str(self._unnamed(error.message))
             error.args = (error.message,)
-            error.fields.pop("path", None)
+            error.fields = {name: self._unnamed(value) for name, value in error.fields.items() if name != "path"}
             raise
+
+    def _unnamed(self, value: object) -> object:
+        return value.replace(str(self.path), "the body") if isinstance(value, str) else value
 
 
 @asynccontextmanager
