@@ -93,3 +93,35 @@ def test_a_staged_create_lands_with_its_rows(served: Served) -> None:
         with pytest.raises(NoSuchTableError):
             catalog.load_table("default.t")
     assert found(catalog.load_table("default.t")) == [(1, "a")]
+
+
+def test_duckdb_attaches_the_catalog(served: Served, lake: LakeWorld) -> None:
+    import duckdb
+    import duckdb_extensions
+
+    catalog = served.catalog("feature/x")
+    table = catalog.create_table("default.t", SCHEMA)
+    table.append(rows((1, "a"), (2, "b")))
+    for name in ("avro", "httpfs", "iceberg"):
+        duckdb_extensions.import_extension(name)
+    connection = duckdb.connect()
+    connection.execute("load avro; load httpfs; load iceberg")
+    connection.execute(
+        "create secret s (type iceberg, client_id 'any', client_secret 'w', "
+        f"oauth2_server_uri '{served.uri}/v1/oauth/tokens')"
+    )
+    connection.execute(f"attach 'feature/x' as lake (type iceberg, endpoint '{served.uri}', secret s)")
+    assert connection.execute("select * from lake.default.t order by id").fetchall() == [(1, "a"), (2, "b")]
+    before = len(list(lake.lake.catalog.log(lake.lake.resolve(branch="feature/x"))))
+    connection.execute("begin")
+    connection.execute("insert into lake.default.t values (3, 'c')")
+    connection.execute("delete from lake.default.t where id = 1")
+    connection.execute("commit")
+    connection.execute("create table lake.default.u (x bigint)")
+    connection.execute("alter table lake.default.u add column y varchar")
+    connection.close()
+    log = list(lake.lake.catalog.log(lake.lake.resolve(branch="feature/x")))
+    assert len(log) == before + 3
+    answer = lake.lake.query("SELECT id FROM t ORDER BY id", branch="feature/x")
+    assert answer["id"].to_pylist() == [2, 3]
+    assert lake.lake.query("SELECT * FROM u", branch="feature/x").column_names == ["x", "y"]

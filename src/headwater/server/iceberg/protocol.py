@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headwater.catalog.errors import ExpectedVersionMismatchError
+from headwater.catalog.errors import BehindHorizonError, ExpectedVersionMismatchError
 from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey
 from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError
 from headwater.lake import Lake
@@ -163,7 +163,7 @@ def until_it_lands(once: Callable[[], T]) -> T:
     for left in reversed(range(DRAFTS)):
         try:
             return once()
-        except ExpectedVersionMismatchError:
+        except (ExpectedVersionMismatchError, BehindHorizonError):  # or its head was collected before it was held
             if not left:
                 raise
     raise AssertionError("unreachable")
