@@ -21,6 +21,27 @@ from headwater.server.serving import Serving
 PATIENCE_SECONDS = 60
 
 
+@contextmanager
+def listening(serving: Serving) -> Iterator[str]:
+    """The address of a server that takes requests for as long as the block lasts."""
+    address = list[str]()
+    started = threading.Event()
+
+    def ready(where: str) -> None:
+        address.append(where)
+        started.set()
+
+    server = listener(application(serving), serving.settings.model_copy(update={"port": 0}), ready=ready)
+    thread = threading.Thread(target=server.run, name="server")
+    thread.start()
+    try:
+        assert started.wait(PATIENCE_SECONDS)
+        yield address[0]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
 class ServedLake:
     """A lake with the table `t (id, v)`, its server, and clients of it."""
 
@@ -32,28 +53,7 @@ class ServedLake:
         self.lake: Lake = open_to_serve(self.app, str(folder))
         self.lake.apply("create table t (id bigint not null, v varchar, primary key (id))", actor="setup")
         self.serving: Serving = served(self.app, self.lake, self.database, ServerSettings(**settings))
-        self.application = application(self.serving)
         self.client = httpx.Client(timeout=PATIENCE_SECONDS)
-
-    @contextmanager
-    def listening(self) -> Iterator[str]:
-        """The server takes requests for as long as the block lasts."""
-        address = list[str]()
-        started = threading.Event()
-
-        def ready(where: str) -> None:
-            address.append(where)
-            started.set()
-
-        server = listener(self.application, self.serving.settings.model_copy(update={"port": 0}), ready=ready)
-        thread = threading.Thread(target=server.run, name="server")
-        thread.start()
-        try:
-            assert started.wait(PATIENCE_SECONDS)
-            yield address[0]
-        finally:
-            server.should_exit = True
-            thread.join()
 
     def token(self, role: Role, name: str | None = None) -> dict[str, str]:
         """The header of a new token."""
@@ -79,7 +79,7 @@ def served_lake(folder: Path, clock: ManualClock | None = None, **settings: Any)
     """It, until the block ends."""
     world = ServedLake(folder, clock, **settings)
     try:
-        with world.listening() as address, world.client:
+        with listening(world.serving) as address, world.client:
             world.client.base_url = address
             yield world
     finally:

@@ -16,12 +16,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from headwater import __version__
-from headwater.access import Caller, Role
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.logs import Log
 from headwater.server import lake_api, lake_api_reading
-from headwater.server.asking import Reader, Served, needs
+from headwater.server.asking import Reader, Served
 from headwater.server.errors import answer_to
 from headwater.server.limits import Bodies
 from headwater.server.serving import Serving
@@ -43,7 +42,7 @@ _log = Log("server")
 
 
 def create_app(serving: Serving, *, routers: tuple[APIRouter, ...] = ()) -> FastAPI:
-    """The application that serves a lake; `routers` are other protocols, which ask `actor_of` who calls."""
+    """The application that serves a lake; `routers` are other protocols, which see to tokens themselves."""
     app = FastAPI(
         title="Headwater",
         version=__version__,
@@ -66,13 +65,6 @@ def create_app(serving: Serving, *, routers: tuple[APIRouter, ...] = ()) -> Fast
     app.add_middleware(Bodies, most_bytes=_longest(serving), still_seconds=serving.settings.body_seconds)
     app.add_middleware(Watched, metrics=serving.metrics, clock=serving.clock)
     return app
-
-
-def actor_of(request: Request) -> str:
-    """The actor of a request of another protocol: whoever reads needs to be a reader, whoever changes a writer."""
-    role = Role.READER if request.method in ("GET", "HEAD") else Role.WRITER
-    caller: Caller = needs(role)(request)
-    return caller.actor
 
 
 def _running(serving: Serving) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
