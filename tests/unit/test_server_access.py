@@ -21,6 +21,8 @@ from headwater.server.main import serve
 from headwater.server.serving import is_local_name, is_loopback
 from tests.unit.server_world import ServedLake, served_lake
 
+pytestmark = pytest.mark.proves("server/access")
+
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[Tokens]:

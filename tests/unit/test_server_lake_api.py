@@ -17,6 +17,8 @@ from tests.unit.server_world import ServedLake, served_lake
 
 ARROW, PARQUET, NDJSON = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet", "application/x-ndjson"
 
+pytestmark = pytest.mark.proves("server/lake-api")
+
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[ServedLake]:

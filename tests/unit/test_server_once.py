@@ -24,6 +24,8 @@ KEY = {"idempotency-key": "k-1"}
 SQL = "insert into t values (1, 'a')"
 ONE = [{"id": 1, "v": "a"}]
 
+pytestmark = pytest.mark.proves("server/once")
+
 
 @pytest.fixture
 def clock() -> ManualClock:

@@ -42,6 +42,8 @@ SHORT = {
     "HEADWATER_SEQUENCE_CLOCK_SKEW_SECONDS": "0.2",
 }
 
+pytestmark = pytest.mark.proves("server/once")
+
 
 class Server:
     """A process that serves."""
