@@ -78,10 +78,9 @@ class Listed:
 
 @dataclass(frozen=True)
 class Standpoint:
-    """What a writer stands on: the state of its branch, the hold on it, and how questions about it are asked."""
+    """What a writer stands on: the state of its branch, and how questions about it are asked."""
 
     state: SchemaState
-    held: Held
     options: QueryOptions
 
 
@@ -322,11 +321,13 @@ class Lake:
         """The same for statements that are not SQL: each is a typed wish (publish/schema/wanted.py)."""
         return self._apply(statements, branch=branch, actor=actor, message=message, attempt=attempt)
 
-    @contextmanager
-    def standing_on(self, branch: str, *, holder: str) -> Iterator[Standpoint]:
-        """The branch as it is now, held while somebody who stages a change himself works on it."""
-        with self._standing_on(branch, holder=holder) as (state, held):
-            yield Standpoint(state, held, self._options)
+    def standpoint(self, branch: str) -> Standpoint:
+        """The branch as it is now, for somebody who brings a change that is staged already.
+
+        It is not held: once it is superseded, a file of it may be found missing. That is told by an error, and the
+        publish compares versions in any case.
+        """
+        return Standpoint(_StateAt(self, self.catalog.ref(branch)), self._options)
 
     def schema_script(self, name: str | None = None, *, branch: str = DEFAULT_BRANCH, at: At = None) -> str:
         """The script that makes the schema again: of all tables, views and namespaces at a commit, or of one table."""

@@ -49,8 +49,7 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield Shop(spark, world, served.uri)
 
 
-@pytest.mark.parametrize(("catalog", "branch"), [("rest", "main"), ("rest_dev", "feature/x")])
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("catalog", "branch", "version"), [("rest", "main", 2), ("rest_dev", "feature/x", 3)])
 def test_spark_writes_and_we_read(shop: Shop, catalog: str, branch: str, version: int) -> None:
     db = f"{catalog}.db{version}"
     shop.sql(f"CREATE NAMESPACE {db}")
@@ -71,7 +70,7 @@ def test_spark_writes_and_we_read(shop: Shop, catalog: str, branch: str, version
     expected = [(1, "A", 1, None), (3, "C", 3, None), (4, "d", 0, None)]
     assert sorted(shop.sql(f"SELECT * FROM {db}.t")) == expected
     assert shop.rows(f"SELECT * FROM db{version}.t ORDER BY id", branch) == expected
-    shop.sql(f"ALTER TABLE {db}.t RENAME TO {db}.u")
+    shop.sql(f"ALTER TABLE {db}.t RENAME TO db{version}.u")
     assert [row[1] for row in shop.sql(f"SHOW TABLES IN {db}")] == ["u"]
     shop.sql(f"CREATE TABLE {db}.c USING iceberg AS SELECT id, v FROM {db}.u")
     shop.sql(f"CREATE OR REPLACE TABLE {db}.c USING iceberg AS SELECT id FROM {db}.u WHERE id > 1")
@@ -98,7 +97,7 @@ def test_spark_has_branches_and_tags_within_a_table_and_rewrites_it(shop: Shop) 
     assert len(shop.sql("SELECT * FROM rest.default.r.files")) == 1
     with pytest.raises(Exception, match="GC is disabled"):
         shop.sql("CALL rest.system.expire_snapshots('default.r')")
-    with pytest.raises(Exception, match="GC is disabled|gc"):
+    with pytest.raises(Exception, match="GC is disabled"):
         shop.sql("DROP TABLE rest.default.r PURGE")
 
 

@@ -154,3 +154,19 @@ def test_many_clients_append_at_once(lake: LakeWorld, served: Served) -> None:
     counted = lake.lake.query("SELECT (SELECT count(*) FROM a) + (SELECT count(*) FROM b) AS n")["n"].to_pylist()
     assert counted == [done]
     assert done + len(lost) == 12
+
+
+def test_a_null_in_a_required_column_is_refused(lake: LakeWorld, served: Served) -> None:
+    catalog = served.catalog()
+    table = catalog.create_table("default.t", CUSTOMER)
+    table.append(customers(1))
+    # An engine that does not look at what is required: it is told of a schema in which nothing is.
+    loose = table.metadata.schemas[0]
+    fields = [each.model_copy(update={"required": False}) for each in loose.fields]
+    careless = catalog.load_table("default.t")
+    careless.metadata = careless.metadata.model_copy(update={"schemas": [type(loose)(*fields, schema_id=0)]})
+    head = lake.lake.resolve()
+    with pytest.raises(BadRequestError, match="is null in 1 of the rows"):
+        careless.append(pa.table({"id": pa.array([None], pa.int64()), "name": ["x"]}))
+    assert lake.lake.resolve() == head
+    careless.append(pa.table({"id": pa.array([5], pa.int64()), "name": ["x"]}))

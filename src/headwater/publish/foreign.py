@@ -5,8 +5,8 @@ the document to change. It knows nothing of the constraints of a lake. So whatev
 
     new snapshots     their lists and their new manifests can be read, and name no file outside the lake
     columns           what a constraint mentions keeps its name and its identity
-    rows              the rows of the files that differ satisfy every constraint, those of other tables too; a table
-                      that is new, or has other constraints than before, is judged whole
+    rows              the rows of the files that came or went satisfy every constraint, those of other tables too; a
+                      table that is new, or has other constraints than before, is judged whole
 
 Nothing is written here. What was read for a judgement is returned, so that the publish can compare it (P8).
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -33,7 +33,8 @@ from headwater.publish.state import State
 from headwater.query import Pending, QueryOptions
 from headwater.tables.files import Files
 from headwater.tables.manifests import live, read_manifest, read_manifest_list
-from headwater.tables.model import TableCorruptError, TableUsageError
+from headwater.tables.model import FileTask, LiveFile, ScanPlan, TableCorruptError, TableUsageError
+from headwater.tables.read import read_task
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,46 @@ def judge(state: State, arrivals: Sequence[Arrival], options: QueryOptions) -> d
             continue
         if each.is_judged_whole:
             check_table(questions, each.key, each.after)
-        if each.before is not None and each.is_moved:
+        if each.before is not None and each.is_moved and not _has_no_new_nulls(state.files, each):
             old = _with_nulls(each.before.model_copy(update=shape_of(each.after)))
             removed, added = rows_of_differing_files(Asking(state.files, options), old, shown[each.key], needed)
             changed[each.key] = Changed(each.after, added, removed if removed.num_rows else None)
     check_changes(questions, changed)
     return questions.reads
+
+
+def _has_no_new_nulls(files: Files, arrival: Arrival) -> bool:
+    """Whether the table demands nothing but that columns are not null, and no file that came has a null in them.
+
+    What is in the new files is enough to know that, and no question needs to be asked. False proves nothing.
+    """
+    known = constraints_of(arrival.after)
+    if known.primary_key or known.declared or known.referenced_by or arrival.is_judged_whole:
+        return False
+    snapshots = _since(arrival)
+    if snapshots is None:
+        return False
+    plan = ScanPlan(_with_nulls(arrival.after), _with_nulls(arrival.after).schema(), None, ())
+    for snapshot in snapshots:
+        for each in _added_entries(files, snapshot, arrival.after.specs().keys()):
+            if each.file.content is not DataFileContent.DATA:
+                continue
+            task = FileTask(each.file, each.sequence_number)
+            for batch in read_task(files, task, plan=plan, columns=known.required):
+                if any(column.null_count for column in batch.columns):
+                    return False
+    return True
+
+
+def _since(arrival: Arrival) -> list[Snapshot] | None:
+    """The snapshots that lead from the current one of before to that of after; None when it is no way forward."""
+    assert arrival.before is not None
+    found, at = [], arrival.after.current_snapshot()
+    while at is not None and at.snapshot_id != arrival.before.current_snapshot_id:
+        found.append(at)
+        at = arrival.after.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+    reached = None if at is None else at.snapshot_id
+    return found if reached == arrival.before.current_snapshot_id else None
 
 
 def _own(metadata: TableMetadata) -> object:
@@ -123,11 +158,17 @@ def _check_snapshots(files: Files, arrival: Arrival) -> None:
 def _added_files(files: Files, snapshot: Snapshot, specs: Collection[int]) -> Iterator[str]:
     for manifest in read_manifest_list(files, snapshot, spec_ids=specs):
         yield manifest.manifest_path
+    for each in _added_entries(files, snapshot, specs):
+        yield each.file.file_path
+
+
+def _added_entries(files: Files, snapshot: Snapshot, specs: Collection[int]) -> Iterator[LiveFile]:
+    for manifest in read_manifest_list(files, snapshot, spec_ids=specs):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         for entry in read_manifest(files, manifest):
             if entry.status is ManifestEntryStatus.ADDED:
-                yield live(entry).file.file_path
+                yield live(entry)
 
 
 def _with_nulls(metadata: TableMetadata) -> TableMetadata:

@@ -56,10 +56,10 @@ class Context:
         self.actor_of(request, Role.WRITER)
         ref = self.reading.ref(prefix)
         refuse_unwritable(ref)
-        with self.lake.standing_on(ref.name, holder="rest") as stand:
-            desk = Desk(stand.state, self.lake.writing.staging(), stand.options, self.lake.location)
-            desk.free(key)
-            document = encode_metadata(new_document(desk, key, body))
+        stand = self.lake.standpoint(ref.name)
+        desk = Desk(stand.state, self.lake.writing.staging(), stand.options, self.lake.location)
+        desk.free(key)
+        document = encode_metadata(new_document(desk, key, body))
         return Response(self.reading.wrapped(None, document), media_type=JSON)
 
     def shown_table(self, at_hash: str, key: TableKey) -> Response:

@@ -28,9 +28,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headwater.catalog.errors import BehindHorizonError, ExpectedVersionMismatchError
+from headwater.catalog.errors import ExpectedVersionMismatchError, RefConflictError
 from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey
-from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError
+from headwater.kernel.errors import CorruptError, HeadwaterError, OutcomeUnknownError
 from headwater.lake import Lake
 from headwater.publish.model import Attempt, Replaced, TableWish, Wish, WriterKind
 from headwater.publish.schema.standing import SchemaState
@@ -45,6 +45,10 @@ from headwater.tables.snapshot import Staging
 DRAFTS = 6
 
 T = TypeVar("T")
+
+
+class OvertakenError(RefConflictError):
+    """The head that was drafted on is the head no more, and something of it was missing."""
 
 
 @dataclass(frozen=True)
@@ -128,27 +132,32 @@ class Commits:
 
     def _once(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
         writing, attempt = self._lake.writing, self._terms.attempt()
-        staging = writing.staging(attempt)
-        with self._lake.standing_on(branch, holder="rest") as stand:
-            ref = stand.state.ref
+        staging, stand = writing.staging(attempt), self._lake.standpoint(branch)
+        ref = stand.state.ref
+        try:
             draft = drafted(Desk(stand.state, staging, stand.options, self._lake.location))
-            if draft is None:
-                return ref.hash
-            touched = {*draft.others, *(key for each in draft.tables for key in each.keys)}
-            wish = Wish(
-                kind=WriterKind.REST,
-                actor=actor,
-                message=draft.message,
-                branch=ref.name,
-                branch_incarnation=ref.incarnation,
-                operation=staging.operation,
-                tables=draft.tables,
-                reads={key: each for key, each in draft.reads.items() if key not in touched},
-                others=draft.others,
-                files=draft.files,
-            )
-            stand.held.check()
-            return writing.publisher.publish(wish.of(attempt)).hash
+        except CorruptError as error:
+            # A file that is missing may have been collected since, if this is the head no more.
+            newer = self._lake.catalog.ref(branch)
+            if newer.hash == ref.hash:
+                raise
+            raise OvertakenError(branch, ref.hash, newer.hash) from error
+        if draft is None:
+            return ref.hash
+        touched = {*draft.others, *(key for each in draft.tables for key in each.keys)}
+        wish = Wish(
+            kind=WriterKind.REST,
+            actor=actor,
+            message=draft.message,
+            branch=ref.name,
+            branch_incarnation=ref.incarnation,
+            operation=staging.operation,
+            tables=draft.tables,
+            reads={key: each for key, each in draft.reads.items() if key not in touched},
+            others=draft.others,
+            files=draft.files,
+        )
+        return writing.publisher.publish(wish.of(attempt)).hash
 
     def content(self, at_hash: str, key: TableKey) -> Content | None:
         """What a commit that was just made holds; an error is an unknown outcome, because the change is there."""
@@ -163,7 +172,7 @@ def until_it_lands(once: Callable[[], T]) -> T:
     for left in reversed(range(DRAFTS)):
         try:
             return once()
-        except (ExpectedVersionMismatchError, BehindHorizonError):  # or its head was collected before it was held
+        except (ExpectedVersionMismatchError, OvertakenError):
             if not left:
                 raise
     raise AssertionError("unreachable")
