@@ -13,9 +13,11 @@ from pyiceberg.types import LongType, NestedField, StringType
 from tests.fixtures.lakes import LakeWorld
 from tests.fixtures.rest import Served, app_of, serving
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Merge on read is not yet supported", "ignore:Delete operation did not match"
-)
+pytestmark = [
+    pytest.mark.proves("server/iceberg"),
+    pytest.mark.filterwarnings("ignore:Merge on read is not yet supported"),
+    pytest.mark.filterwarnings("ignore:Delete operation did not match"),
+]
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", StringType()))
 ARROW = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

@@ -17,6 +17,7 @@ from tests.fixtures.lakes import LakeWorld
 from tests.fixtures.rest import Served, app_of, serving
 
 pytestmark = [
+    pytest.mark.proves("server/iceberg constraints"),
     pytest.mark.filterwarnings("ignore:Merge on read is not yet supported"),
     pytest.mark.filterwarnings("ignore:Delete operation did not match"),
 ]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from fastapi import Request, Response
 
 from headwater.access.model import Role
-from headwater.catalog.model import Ref, TableContent, TableKey, ViewContent
+from headwater.catalog.model import Content, Ref, TableContent, TableKey, ViewContent
 from headwater.kernel.errors import HeadwaterError
 from headwater.lake import Lake
 from headwater.publish.schema.wanted import Statement
@@ -64,20 +64,27 @@ class Context:
 
     def shown_table(self, at_hash: str, key: TableKey) -> Response:
         """The answer to a change of a table that was made."""
-        content = self.commits.content(at_hash, key)
-        assert isinstance(content, TableContent)
-        try:
-            body = self.reading.loaded_table(content)
-        except HeadwaterError as error:
-            raise answered_too_late(at_hash, error) from error
-        return Response(body, media_type=JSON, headers={"ETag": etag_of(content, None)})
+
+        def shown(content: Content | None) -> Response:
+            assert isinstance(content, TableContent)
+            tag = {"ETag": etag_of(content, None)}
+            return Response(self.reading.loaded_table(content), media_type=JSON, headers=tag)
+
+        return self._shown(at_hash, key, shown)
 
     def shown_view(self, at_hash: str, key: TableKey) -> Response:
         """The answer to a change of a view that was made."""
-        content = self.commits.content(at_hash, key)
-        assert isinstance(content, ViewContent)
-        try:
+
+        def shown(content: Content | None) -> Response:
+            assert isinstance(content, ViewContent)
             return Response(self.reading.loaded_view(content), media_type=JSON)
+
+        return self._shown(at_hash, key, shown)
+
+    def _shown(self, at_hash: str, key: TableKey, shown: Callable[[Content | None], Response]) -> Response:
+        """An error here is an unknown outcome: the change is there, and its maker must not clean up (P5)."""
+        try:
+            return shown(self.lake.catalog.content(at_hash, [key]).get(key))
         except HeadwaterError as error:
             raise answered_too_late(at_hash, error) from error
 

@@ -159,13 +159,6 @@ class Commits:
         )
         return writing.publisher.publish(wish.of(attempt)).hash
 
-    def content(self, at_hash: str, key: TableKey) -> Content | None:
-        """What a commit that was just made holds; an error is an unknown outcome, because the change is there."""
-        try:
-            return self._lake.catalog.content(at_hash, [key]).get(key)
-        except HeadwaterError as error:
-            raise answered_too_late(at_hash, error) from error
-
 
 def until_it_lands(once: Callable[[], T]) -> T:
     """Try again while somebody else is faster, a few times."""
