@@ -1,4 +1,4 @@
-"""Two hundred clients at once, who read and write: no error but lost races and full houses, and the log explains each."""
+"""Two hundred clients at once, who read and write: no error but lost races and full houses."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_bad_sql_is_400_with_its_place(served: ServedLake, sql: str | list[str],
 def test_a_question_with_bad_sql_has_line_and_column(served: ServedLake) -> None:
     answer = served.query("select\n  nope from t")
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_sql")
-    assert (answer.json()["line"], answer.json()["column"]) == (2, 3)
+    assert answer.json()["position"] == {"line": 2, "column": 3}
 
 
 def test_a_broken_constraint_is_422_and_changes_nothing(served: ServedLake) -> None:
@@ -217,7 +217,7 @@ def test_a_schema_is_applied_tried_and_shown(served: ServedLake) -> None:
     assert "TABLE default.u" in served.client.get("/v1/main/schema").json()["sql"].replace('"', "")
     bad = served.client.post("/v1/main/schema", json={"sql": "create tabel u (a bigint)"})
     assert (bad.status_code, bad.json()["code"]) == (400, "bad_sql")
-    assert bad.json()["line"] == 1
+    assert bad.json()["position"]["line"] == 1
 
 
 def test_branches_with_slashes(served: ServedLake) -> None:
@@ -326,3 +326,37 @@ def test_bodies_that_are_not_what_they_should_be(served: ServedLake) -> None:
 def test_names_that_cannot_be(served: ServedLake) -> None:
     for name in ("..", "1x", "a b", "HEAD", "x" * 300, ""):
         assert served.client.post("/v1/branches", json={"name": name}).status_code == 400
+
+
+def test_what_no_client_should_send(served: ServedLake) -> None:
+    """Half characters, nests without end, and times that there are not: all of it is the client's mistake."""
+
+    def sent(path: str, body: bytes, kind: str = "application/json") -> int:
+        answer = served.client.post(path, content=body, headers={"content-type": kind})
+        assert set(answer.json()) >= {"error", "code", "hint"}
+        return answer.status_code
+
+    half = rb'{"sql": "\ud800"}'
+    assert [sent(f"/v1/main/{each}", half) for each in ("mutate", "query", "schema")] == [422] * 3
+    assert sent("/v1/main/mutate", rb'{"\ud800": 1, "sql": "x"}') == 422
+    assert sent("/v1/main/mutate", b'{"sql": "' + b"(" * 5000 + b'"}') == 400
+    assert sent("/v1/main/mutate", b"[" * 100_000) == 400
+    assert sent("/v1/main/load?table=t", rb'{"id": 1, "v": "\ud800"}', NDJSON) == 400
+    assert served.client.get("/v1/operations/7ZZZZZZZZZZZZZZZZZZZZZZZZZ").status_code == 400
+    assert served.client.get("/v1/%00/tables").status_code == 404
+    assert served.rows() == []
+
+
+def test_what_nobody_foresaw_is_500_and_the_connection_stays(
+    served: ServedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(served.lake.catalog, "refs", breaks)
+        for _ in range(3):
+            answer = served.client.get("/v1/refs")
+            assert (answer.status_code, answer.json()["code"]) == (500, "failed")
+            assert "a bug" not in answer.text
+    assert served.client.get("/v1/refs").status_code == 200

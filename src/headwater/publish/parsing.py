@@ -33,6 +33,8 @@ def parse(sql: str) -> Statement:
         ) from error
     except TokenError as error:
         raise StatementError(str(error)) from error
+    except RecursionError as error:
+        raise StatementError("the SQL is nested too deeply to be read", hint="write long chains as IN (…)") from error
     if len(trees) != 1:
         raise StatementError(f"{len(trees)} statements were given", hint="give them one at a time")
     [tree] = trees

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from headwater import __version__
 from headwater.catalog.names import DEFAULT_BRANCH
@@ -23,6 +23,7 @@ from headwater.server import lake_api, lake_api_reading
 from headwater.server.asking import Reader, Served
 from headwater.server.errors import answer_to
 from headwater.server.limits import Bodies
+from headwater.server.problems import Problem, problem
 from headwater.server.serving import Serving
 from headwater.server.sweeping import Sweeper
 from headwater.server.watching import Watched
@@ -61,7 +62,7 @@ def create_app(serving: Serving, *, routers: tuple[APIRouter, ...] = ()) -> Fast
     app.add_exception_handler(HeadwaterError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(Exception, _answer_unforeseen)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_middleware(Bodies, most_bytes=_longest(serving), still_seconds=serving.settings.body_seconds)
     app.add_middleware(Watched, metrics=serving.metrics, clock=serving.clock)
     return app
@@ -120,17 +121,13 @@ def _longest(serving: Serving) -> Callable[[str], int]:
     return most_bytes
 
 
-def _problem(status: int, code: str, message: str, hint: str | None = None, **more: object) -> JSONResponse:
-    return JSONResponse({"error": message, "code": code, "hint": hint, **more}, status)
-
-
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeadwaterError)
     answer = answer_to(error, branch=getattr(request.state, "branch", None))
     request.state.code = answer.code
     if answer.status >= 500:
         _log.warning("a request failed", path=request.url.path, status=answer.status, error=str(error))
-    return JSONResponse(dict(answer.body), answer.status, headers=dict(answer.headers))
+    return Problem(dict(answer.body), answer.status, headers=dict(answer.headers))
 
 
 async def _answer_invalid(_request: Request, error: Exception) -> Response:
@@ -138,16 +135,16 @@ async def _answer_invalid(_request: Request, error: Exception) -> Response:
     found = [{"where": ".".join(map(str, each["loc"])), "what": each["msg"]} for each in error.errors()]
     first = found[0]
     message = f"the request is not what this route takes: {first['where']}: {first['what']}"
-    return _problem(422, "invalid_request", message, hint="/openapi.json tells what it takes", problems=found)
+    return problem(422, "invalid_request", message, hint="/openapi.json tells what it takes", problems=found)
 
 
 async def _answer_http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    response = _problem(error.status_code, _CODES.get(error.status_code, "invalid_request"), str(error.detail))
+    response = problem(error.status_code, _CODES.get(error.status_code, "invalid_request"), str(error.detail))
     response.headers.update(error.headers or {})
     return response
 
 
-async def _answer_unforeseen(request: Request, error: Exception) -> Response:
-    _log.error("a request failed in a way that was not foreseen", cause=error, path=request.url.path)
-    return _problem(500, "failed", "something went wrong that was not foreseen", hint="the server's log tells more")
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    """Who has gone before the request was whole hears nothing."""
+    return problem(400, "disconnected", "the request broke off")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticSerializationError
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _is_text(self) -> Self:
+        """JSON can spell what is no text: half a character, which nothing could store."""
+        try:
+            self.model_dump_json()
+        except PydanticSerializationError as error:
+            raise ValueError("it is not valid Unicode") from error
+        return self
 
 
 class Mutation(_Body):

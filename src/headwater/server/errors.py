@@ -3,7 +3,7 @@
 What a status promises (hazard P5): every one but 500, 502 and 504 is given only when it is proven that nothing was
 changed. The lake's own errors carry that proof: an error that is no `OutcomeUnknownError` means that nothing landed.
 
-    400  usage, bad_sql          the request is wrong: change it; `line` and `column` tell where in the SQL
+    400  usage, bad_sql          the request is wrong: change it; `position` tells where in the SQL
     401  unauthorized            no token, or none that is valid
     403  forbidden, refused_sql  the role does not reach, or the SQL asks for more than it may
     404  not_found               no such branch, commit, table or route
@@ -159,6 +159,9 @@ def answer_to(error: HeadwaterError, *, branch: str | None = None) -> Answer:
             body["settle"] = settle_url(error.operation, branch)
         case _:
             pass
+    if code == "bad_sql" and "line" in error.fields:
+        column = error.fields.get("column_number", error.fields.get("column"))
+        body["position"] = {"line": error.fields["line"], "column": column if isinstance(column, int) else None}
     headers = {}
     if code in _RETRY_SECONDS:
         headers["Retry-After"] = str(_RETRY_SECONDS[code])

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from headwater.kernel.errors import HeadwaterError
 from headwater.publish.load.model import Mode
 from headwater.publish.model import Attempt
-from headwater.server.asking import Administering, Branch, Key, Served, Writing, asked
+from headwater.server.asking import Administering, Branch, Key, Served, Writer, Writing, asked
 from headwater.server.bodies import ConflictProblem, MergeWish, Mutation, NewBranch, Problem, Script
 from headwater.server.once import Asked, Body, Done, Work, carry_out
 from headwater.server.serving import Serving
@@ -69,7 +69,7 @@ async def load(
     branch: Branch,
     table: Annotated[str, Query(description="The table to load into.", examples=["accounts"])],
     serving: Served,
-    caller: Writing,
+    caller: Writer,
     request: Request,
     response: Response,
     mode: Annotated[Mode, Query(description="How the rows meet those of the table.")] = Mode.APPEND,
@@ -78,6 +78,8 @@ async def load(
     key: Key = None,
 ) -> Body:
     """Load the rows of the body, in Arrow IPC, Parquet, NDJSON or CSV by its content type, as one commit."""
+    serving.writes.refuse_if_full()
+    # A body may come slowly: it takes nobody's place until it is there.
     async with received(request, serving.settings.load_bytes) as upload:
 
         def work(attempt: Attempt) -> Body:
@@ -102,7 +104,8 @@ async def load(
             }
 
         wanted = asked(request, caller, branch, key, upload.digest)
-        return await run_in_threadpool(_done, serving, wanted, work, request, response)
+        with serving.writes.enter():
+            return await run_in_threadpool(_done, serving, wanted, work, request, response)
 
 
 @router.post("/{branch:path}/schema")
@@ -160,9 +163,16 @@ def merge(
 
 
 @router.post("/branches", status_code=201)
-def create_branch(wish: NewBranch, serving: Served, _caller: Writing) -> Body:
+def create_branch(
+    wish: NewBranch, serving: Served, caller: Writing, request: Request, response: Response, key: Key = None
+) -> Body:
     """Make a branch; it begins with everything that is at the commit, and nothing is copied."""
-    return ref_shape(serving.lake.create_branch(wish.name, wish.at))
+
+    def work(_: Attempt) -> Body:
+        return ref_shape(serving.lake.create_branch(wish.name, wish.at))
+
+    wanted = asked(request, caller, wish.name, key, wish.model_dump_json())
+    return _done(serving, wanted, work, request, response)
 
 
 @router.delete("/branches/{branch:path}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Annotated
 
@@ -135,8 +135,7 @@ def _became(serving: Serving, operation: Ulid, branch: str) -> tuple[Commit | No
     if commit is not None:
         return commit, None
     # Only what has returned may be settled: its writer may be anywhere, but commits nothing after its deadline.
-    deadline = time_of(operation) + timedelta(seconds=serving.settings.write_seconds) + serving.skew
-    left = (deadline - serving.clock.now()).total_seconds()
+    left = (_began(operation) - serving.clock.now() + serving.skew).total_seconds() + serving.settings.write_seconds
     if serving.flights.is_running(operation):
         return None, 1.0
     if left > 0 and not serving.flights.has_ended(operation):
@@ -145,6 +144,13 @@ def _became(serving: Serving, operation: Ulid, branch: str) -> tuple[Commit | No
         return serving.lake.writing.recovery.settle(operation, branch=branch), None
     except RecoveryPendingError:
         return None, float(_LONGEST_WAIT_SECONDS)
+
+
+def _began(operation: Ulid) -> datetime:
+    try:
+        return time_of(operation)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{operation} is of a time that there is not", operation=operation) from error
 
 
 def _log_page(serving: Serving, start: str, actor: str | None, limit: int) -> tuple[list[Commit], str | None]:

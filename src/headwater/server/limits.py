@@ -30,15 +30,14 @@ class Gate:
         self._kind = kind
         self._limit = limit
         self._metrics = metrics
-        self._lock = threading.Condition()
+        self._lock = threading.Condition(threading.RLock())
         self._inside = 0
 
     @contextmanager
     def enter(self) -> Iterator[None]:
         """Go in, or hear that too many are in."""
         with self._lock:
-            if self._inside >= self._limit:
-                raise TooManyError(self._kind, self._limit)
+            self.refuse_if_full()
             self._count(1)
         try:
             yield
@@ -46,6 +45,12 @@ class Gate:
             with self._lock:
                 self._count(-1)
                 self._lock.notify_all()
+
+    def refuse_if_full(self) -> None:
+        """Tell whoever is about to come that too many are in, before the trouble of coming."""
+        with self._lock:
+            if self._inside >= self._limit:
+                raise TooManyError(self._kind, self._limit)
 
     def wait_until_empty(self, seconds: float) -> bool:
         """Wait until nobody is in; whether that is so."""

@@ -1,4 +1,8 @@
-"""Every request is counted, timed and told in the log: who asked, what, and how it was answered."""
+"""Every request is counted, timed and told in the log: who asked, what, and how it was answered.
+
+What nobody foresaw is answered here too. Behind the first bytes of an answer nothing can be answered any more: then the
+connection breaks off, so that nobody takes what arrived for the whole.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headwater.kernel.clock import Clock
 from headwater.kernel.logs import Log
 from headwater.kernel.metrics import Metric, MetricKind, Metrics
+from headwater.server.problems import problem
 
 REQUESTS = Metric(
     "headwater_server_requests_total",
@@ -22,6 +27,8 @@ SECONDS = Metric(
     "Time from a request to the end of its answer, by route.",
     ("route",),
 )
+
+_UNFORESEEN = problem(500, "failed", "something went wrong that was not foreseen", "the server's log tells more")
 
 _log = Log("server.requests")
 
@@ -50,6 +57,10 @@ class Watched:
 
         try:
             await self._app(scope, receive, watched)
+        except Exception as error:  # uvicorn would close the connection of an answer that is whole
+            _log.error("a request failed in a way that was not foreseen", cause=error, path=scope["path"])
+            if status == 0:
+                await _UNFORESEEN(scope, receive, watched)
         finally:
             self._tell(scope, status if is_whole else 0, self._clock.monotonic() - began)
 

@@ -87,7 +87,7 @@ def _batch(rows: Sequence[Mapping[str, Any]], schema: Schema, origin: str, rows_
         values = [row.get(name) for row in rows]
         try:
             column = _column(values, fields[wanted].field_type)
-        except (UnfitError, pa.ArrowException, OverflowError):
+        except (UnfitError, pa.ArrowException, OverflowError, UnicodeEncodeError):
             raise _culprit(values, fields[wanted], origin, rows_before) from None
         arrays.append(_with_default(column, rows, name, fields[wanted]))
     if not arrays:  # every object is empty
@@ -119,7 +119,7 @@ def _culprit(values: Sequence[Any], field: NestedField, origin: str, rows_before
     for place, value in enumerate(values):
         try:
             _column([value], field.field_type)
-        except (UnfitError, pa.ArrowException, OverflowError) as error:
+        except (UnfitError, pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             row = rows_before + place + 1
             return TableUsageError(
                 f"row {row} of {origin}: column {field.name} is {field.field_type} in the table: {error}",
