@@ -166,6 +166,10 @@ class ServerSettings(_Section):
     drain_seconds: Seconds = Field(30.0, description="How long answers may still take once the server is told to stop.")
     keys_kept_seconds: Seconds = Field(86400.0, description="How long idempotency keys and their answers are kept.")
 
+    iceberg_config: Words = Field(
+        (), description="`name=value` that Iceberg engines get with every table, such as `s3.endpoint=…`."
+    )
+
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
