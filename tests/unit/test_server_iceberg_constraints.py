@@ -171,3 +171,36 @@ def test_a_null_in_a_required_column_is_refused(lake: LakeWorld, served: Served)
         careless.append(pa.table({"id": pa.array([None], pa.int64()), "name": ["x"]}))
     assert lake.lake.resolve() == head
     careless.append(pa.table({"id": pa.array([5], pa.int64()), "name": ["x"]}))
+
+
+def test_what_refers_to_each_other_lands_together(lake: LakeWorld, served: Served) -> None:
+    import duckdb
+    import duckdb_extensions
+
+    lake.lake.apply(SCRIPT, actor="ann")
+    for name in ("avro", "httpfs", "iceberg"):
+        duckdb_extensions.import_extension(name)
+    with duckdb.connect() as connection:
+        connection.execute("load avro; load httpfs; load iceberg")
+        connection.execute("create secret s (type iceberg, token 'w')")
+        connection.execute(f"attach 'main' as lake (type iceberg, endpoint '{served.uri}', secret s)")
+        head = lake.lake.resolve()
+        for statements in (
+            ("insert into lake.default.orders values (1, 7, 5)",),
+            ("insert into lake.default.customer values (7, 'x')", "insert into lake.default.orders values (1, 8, 5)"),
+        ):
+            connection.execute("begin")
+            for each in statements:
+                connection.execute(each)
+            with pytest.raises(duckdb.Error, match="constraint"):
+                connection.execute("commit")
+            assert lake.lake.resolve() == head
+        connection.execute("begin")
+        connection.execute("insert into lake.default.customer values (7, 'x')")
+        connection.execute("insert into lake.default.orders values (1, 7, 5)")
+        connection.execute("commit")
+    commit = lake.lake.catalog.commit_at(lake.lake.resolve())
+    assert commit.parents == (head,)
+    assert lake.lake.query("SELECT count(*) AS n FROM orders JOIN customer c ON c.id = customer")["n"].to_pylist() == [
+        1
+    ]

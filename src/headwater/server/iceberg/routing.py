@@ -40,7 +40,7 @@ def response_to(error: Exception) -> Response:
         if answer.status >= 500:
             _log.warning("a request of the Iceberg protocol failed", error=str(error), status=answer.status)
         return error_response(answer.status, answer.type, str(error))
-    _log.error("a request of the Iceberg protocol failed in a way that nobody foresaw", error=repr(error))
+    _log.error("a request of the Iceberg protocol failed in a way that nobody foresaw", cause=error)
     return error_response(UNFORESEEN.status, UNFORESEEN.type, "something went wrong; the server's log has more")
 
 
