@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -78,10 +78,15 @@ class Listed:
 
 @dataclass(frozen=True)
 class Standpoint:
-    """What a writer stands on: the state of its branch, and how questions about it are asked."""
+    """What a writer stands on: the state of its branch, and how questions about it are asked.
+
+    `contents` looks several names up at once, and `open` opens what was found.
+    """
 
     state: SchemaState
     options: QueryOptions
+    contents: Callable[[Sequence[TableKey]], Mapping[TableKey, Content]]
+    open: Callable[[TableContent], TableVersion]
 
 
 class Lake:
@@ -327,7 +332,10 @@ class Lake:
         It is not held: once it is superseded, a file of it may be found missing. That is told by an error, and the
         publish compares versions in any case.
         """
-        return Standpoint(_StateAt(self, self.catalog.ref(branch)), self._options)
+        ref = self.catalog.ref(branch)
+        return Standpoint(
+            _StateAt(self, ref), self._options, lambda keys: self.catalog.content(ref.hash, keys), self.table_at
+        )
 
     def schema_script(self, name: str | None = None, *, branch: str = DEFAULT_BRANCH, at: At = None) -> str:
         """The script that makes the schema again: of all tables, views and namespaces at a commit, or of one table."""

@@ -23,7 +23,7 @@ Steps, and what a crash after each leaves behind:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -31,7 +31,7 @@ from typing import TypeVar
 from headwater.catalog.errors import ExpectedVersionMismatchError, RefConflictError
 from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey
 from headwater.kernel.errors import CorruptError, HeadwaterError, OutcomeUnknownError
-from headwater.lake import Lake
+from headwater.lake import Lake, Standpoint
 from headwater.publish.model import Attempt, Replaced, TableWish, Wish, WriterKind
 from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
@@ -66,17 +66,30 @@ class Draft:
 class Desk:
     """What a draft is made on: the branch as it is, and what staging needs."""
 
-    state: SchemaState
+    stand: Standpoint
     staging: Staging
-    options: QueryOptions
     lake: str
 
-    def table(self, key: TableKey) -> tuple[TableContent, TableVersion]:
-        """The table as the branch holds it, or the protocol's error."""
-        content = self.state.content(key)
-        if not isinstance(content, TableContent):
-            raise NotFoundError("table", key)
-        return content, self.state.table(key)
+    @property
+    def state(self) -> SchemaState:
+        """The branch as it is."""
+        return self.stand.state
+
+    @property
+    def options(self) -> QueryOptions:
+        """How questions about it are asked."""
+        return self.stand.options
+
+    def tables(self, keys: Sequence[TableKey]) -> dict[TableKey, tuple[TableContent, TableVersion]]:
+        """The tables as the branch holds them, looked up at once, or the protocol's error."""
+        found = self.stand.contents(keys)
+        held = {}
+        for key in keys:
+            content = found.get(key)
+            if not isinstance(content, TableContent):
+                raise NotFoundError("table", key)
+            held[key] = (content, self.stand.open(content))
+        return held
 
     def around(self, key: TableKey) -> dict[TableKey, Content | None]:
         """The namespace that the key is in, which must be there, and stay."""
@@ -135,7 +148,7 @@ class Commits:
         staging, stand = writing.staging(attempt), self._lake.standpoint(branch)
         ref = stand.state.ref
         try:
-            draft = drafted(Desk(stand.state, staging, stand.options, self._lake.location))
+            draft = drafted(Desk(stand, staging, self._lake.location))
         except CorruptError as error:
             # A file that is missing may have been collected since, if this is the head no more.
             newer = self._lake.catalog.ref(branch)

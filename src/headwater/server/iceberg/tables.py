@@ -84,6 +84,7 @@ def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     """Changes of one or several tables; None when they change nothing."""
     wishes, arrivals, messages = [], [], []
     reads: dict[TableKey, Content | None] = {}
+    held = desk.tables([each.key for each in changes if not is_creation(each.requirements)])
     for each in changes:
         if is_creation(each.requirements):
             reads |= _free_for_staged(desk, each.key)
@@ -92,7 +93,7 @@ def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
             wishes.append(TableWish(each.key, None, Staged(made)))
             messages.append(told(each.key, each.updates, is_new=True))
             continue
-        pinned, version = desk.table(each.key)
+        pinned, version = held[each.key]
         require(each.key, each.requirements, version.metadata)
         after = apply_updates(version.metadata, each.updates, desk.staging.clock.now())
         if after is version.metadata:
