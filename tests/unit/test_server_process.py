@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from headwater.kernel.settings import load
 from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.sidecars import FOLDER
 from headwater.server.main import open_to_serve, served
-from headwater.server.sweeping import SWEEPS, Sweeper
+from headwater.server.sweeping import SWEEPS
 from tests.unit.server_world import ServedLake, listening, served_lake
 
 SQL = {"sql": "insert into t values (1, 'a')"}
@@ -91,13 +92,21 @@ def wait_for_sidecar(lake: ServedLake) -> None:
         clock.sleep(0.01)
 
 
-def test_told_to_stop_in_the_midst_of_a_write(lake: ServedLake) -> None:
-    point = {"HEADWATER_FAILPOINTS": "publish.after-sidecar=delay:1500"}
-    with serving(lake.folder, **point) as server, ThreadPoolExecutor(1) as pool:
+@pytest.mark.parametrize(("drain_seconds", "is_answered"), [("30", True), ("1", False)])
+def test_told_to_stop_in_the_midst_of_a_write(lake: ServedLake, drain_seconds: str, is_answered: bool) -> None:
+    """A write is finished in any case; its client is answered if there is time."""
+    variables = {
+        "HEADWATER_FAILPOINTS": "publish.after-sidecar=delay:2500",
+        "HEADWATER_SERVER_DRAIN_SECONDS": drain_seconds,
+    }
+    with serving(lake.folder, **variables) as server, ThreadPoolExecutor(1) as pool:
         write = pool.submit(server.mutate)
         wait_for_sidecar(lake)
         server.process.send_signal(signal.SIGTERM)
-        assert write.result().status_code == 200
+        if is_answered:
+            assert write.result().status_code == 200
+        else:
+            write.exception()  # it may be answered, or hear nothing
         assert server.process.wait(PATIENCE_SECONDS) == 0
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{server.address}/healthz")
@@ -194,8 +203,12 @@ def test_p1_a_server_sweeps_on_a_timer(tmp_path: Path) -> None:
         clock.advance(timedelta(minutes=3))
         held = world.client.post("/v1/main/mutate", json=SQL)
         assert (held.status_code, held.json()["code"]) == (503, "recovery_pending"), held.text
-        Sweeper(world.serving).sweep()
-        assert world.app.metrics.value(SWEEPS, outcome="done") == 1
-        assert world.client.get("/v1/sidecars").json()["sidecars"] == []
+        patient = SystemClock()
+        deadline = patient.monotonic() + PATIENCE_SECONDS
+        with listening(replace(world.serving, sweep_every=timedelta(seconds=0.05))):
+            while world.client.get("/v1/sidecars").json()["sidecars"]:
+                assert patient.monotonic() < deadline
+                patient.sleep(0.02)
+        assert world.app.metrics.value(SWEEPS, outcome="done") >= 1
         assert len(world.client.get("/v1/recoveries").json()["recoveries"]) == 1
         assert world.client.post("/v1/main/mutate", json=SQL).status_code == 200

@@ -83,9 +83,11 @@ def _running(serving: Serving) -> Callable[[FastAPI], AbstractAsyncContextManage
             yield
         finally:
             sweeper.stop()
-            # What writes has a deadline of its own; nothing is cut off half way.
+            # What writes has a deadline of its own; nothing is cut off half way. Whoever gave up on its client is no
+            # longer in the gate, and a protocol of others is not among the flights: both are waited for.
             patience = settings.write_seconds + settings.drain_seconds
-            if not await run_in_threadpool(serving.writes.wait_until_empty, patience):
+            has_landed = await run_in_threadpool(serving.flights.wait_until_landed, patience)
+            if not has_landed or not await run_in_threadpool(serving.writes.wait_until_empty, patience):
                 _log.warning("writes are still under way at the end; they are recovered by whoever opens the lake next")
 
     return lifespan

@@ -183,14 +183,16 @@ def delete_branch(
     expected: Annotated[str | None, Query(description="Only while the branch is at this commit.")] = None,
 ) -> Body:
     """Delete a branch; what was merged elsewhere stays there."""
-    serving.lake.delete_branch(branch, expected=expected)
+    with serving.flights.flying(serving.new_operation()):
+        serving.lake.delete_branch(branch, expected=expected)
     return {"deleted": branch}
 
 
 @router.post("/recover")
 def recover(serving: Served, _caller: Administering) -> Body:
     """Recover now what dead writers left behind, as the server does by itself from time to time."""
-    return {"recovered": [recovered_shape(each) for each in serving.lake.writing.recovery.sweep()]}
+    with serving.flights.flying(serving.new_operation()):
+        return {"recovered": [recovered_shape(each) for each in serving.lake.writing.recovery.sweep()]}
 
 
 def _done(serving: Serving, wanted: Asked, work: Work, request: Request, response: Response) -> Body:

@@ -63,10 +63,13 @@ class Gate:
 
 
 class Flights:
-    """Which operations run in this process, and which have ended here: only what has ended may be settled."""
+    """Which operations run in this process, and which have ended here: only what has ended may be settled.
+
+    They are counted by the threads that do the work: those go on when the server gives up waiting for them.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._running: set[Ulid] = set()
         self._ended: OrderedDict[Ulid, None] = OrderedDict()
 
@@ -83,6 +86,12 @@ class Flights:
                 self._ended[operation] = None
                 if len(self._ended) > _ENDED_KEPT:
                     self._ended.popitem(last=False)
+                self._lock.notify_all()
+
+    def wait_until_landed(self, seconds: float) -> bool:
+        """Wait until nothing runs; whether that is so."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._running, seconds)
 
     def is_running(self, operation: Ulid) -> bool:
         """Whether it runs here."""

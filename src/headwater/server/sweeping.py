@@ -26,7 +26,7 @@ _log = Log("server")
 
 
 class Sweeper:
-    """A thread that sweeps at once, and then once in each lease."""
+    """A thread that sweeps once in each lease; whoever opened the lake has swept it then."""
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
