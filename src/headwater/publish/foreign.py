@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -156,14 +156,18 @@ def _check_snapshots(files: Files, arrival: Arrival) -> None:
 
 
 def _added_files(files: Files, snapshot: Snapshot, specs: Collection[int]) -> Iterator[str]:
-    for manifest in read_manifest_list(files, snapshot, spec_ids=specs):
-        yield manifest.manifest_path
-    for each in _added_entries(files, snapshot, specs):
-        yield each.file.file_path
+    manifests = read_manifest_list(files, snapshot, spec_ids=specs)
+    yield from (each.manifest_path for each in manifests)
+    yield from (each.file.file_path for each in _added_in(files, snapshot, manifests))
 
 
 def _added_entries(files: Files, snapshot: Snapshot, specs: Collection[int]) -> Iterator[LiveFile]:
-    for manifest in read_manifest_list(files, snapshot, spec_ids=specs):
+    return _added_in(files, snapshot, read_manifest_list(files, snapshot, spec_ids=specs))
+
+
+def _added_in(files: Files, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
+    """The files that came with the snapshot: they are in manifests that it wrote."""
+    for manifest in manifests:
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         for entry in read_manifest(files, manifest):

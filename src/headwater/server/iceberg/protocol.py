@@ -128,7 +128,6 @@ class Commits:
     def land(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
         """The hash of the commit that the draft has become; that of the head when there was nothing to do."""
         with self._terms.room():
-            refuse_unwritable(self._lake.catalog.ref(branch))
             return until_it_lands(lambda: self._once(branch, actor, drafted))
 
     def apply(self, branch: str, actor: str, looked_at: Callable[[Ref], Statement]) -> None:
@@ -147,6 +146,7 @@ class Commits:
         writing, attempt = self._lake.writing, self._terms.attempt()
         staging, stand = writing.staging(attempt), self._lake.standpoint(branch)
         ref = stand.state.ref
+        refuse_unwritable(ref)
         try:
             draft = drafted(Desk(stand, staging, self._lake.location))
         except CorruptError as error:
