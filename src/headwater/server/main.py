@@ -26,6 +26,9 @@ from headwater.server.iceberg.mounting import catalog_routes
 from headwater.server.limits import Flights, Gate
 from headwater.server.serving import Serving, is_loopback
 
+# Longer than clients keep a connection that they do not use: who sends on one that is being closed hears nothing.
+KEEP_ALIVE_SECONDS = 75
+
 _log = Log("server")
 
 
@@ -82,6 +85,7 @@ def listener(application: FastAPI, settings: ServerSettings, *, ready: Callable[
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
     return Listener(config, ready)
