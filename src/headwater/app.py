@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headwater.coordination import Coordination
     from headwater.database import Database
     from headwater.lake import Lake
+    from headwater.publish.sidecars import Sidecars
 
 # A folder or prefix that holds this object is a lake.
 LAKE_MARKER = "_headwater/lake.json"
@@ -148,6 +149,13 @@ class App:
         if sweep and not read_only:
             lake.writing.recovery.sweep()
         return lake
+
+    def open_sidecars(self, url: str) -> Sidecars:
+        """The notes of changes that are on their way, to be looked at: no right to write is needed."""
+        from headwater.publish.sidecars import Sidecars
+
+        self.open_lake(url, read_only=True)  # what is no lake has none
+        return Sidecars(self.open_store(url, writable=False))
 
     def _lake(self, url: str, catalog: Catalog, store: ObjectStore) -> Lake:
         from headwater.lake import Lake

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from difflib import get_close_matches
-from functools import lru_cache
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -19,12 +16,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.view.metadata import ViewMetadata
 
 from headwater import query
-from headwater.catalog.errors import BehindHorizonError, TableNotFoundError
+from headwater.catalog.errors import BehindHorizonError
 from headwater.catalog.model import Commit, Content, NamespaceContent, Ref, RefKind, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog, Held
 from headwater.catalog.travel import resolve
-from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.settings import user_name
 from headwater.publish.branches.model import Merged
 from headwater.publish.branches.protocol import Merging
 from headwater.publish.branches.protocol import plan as plan_merge
@@ -48,22 +46,16 @@ from headwater.publish.schema.protocol import prepare as prepare_schema
 from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import Writing
-from headwater.publish.transaction import Transaction
-from headwater.query import OpenTable, OpenView, QueryOptions
+from headwater.publish.sql.transaction import Transaction
+from headwater.publish.state import StateAt
+from headwater.query import QueryOptions
+from headwater.query.at_commit import Documents, TablesAt
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.files import Files
-from headwater.tables.metadata import decode_metadata
 from headwater.tables.model import TableVersion
 from headwater.tables.partitions import AddPartitionField
-from headwater.tables.views import current_version, decode_view
 
 At = str | datetime | None
-
-# Dialects of views that can be run, the one that needs no translation first.
-DIALECTS = ("duckdb", "spark")
-
-# Decoded metadata is kept by location: a metadata.json never changes.
-_DOCUMENTS_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -108,8 +100,7 @@ class Lake:
         self._options = options
         self._loading = loading
         self._writing = writing
-        self._table = lru_cache(_DOCUMENTS_KEPT)(self._read_table)
-        self._view = lru_cache(_DOCUMENTS_KEPT)(self._read_view)
+        self._documents = Documents(files)
 
     @property
     def name(self) -> str:
@@ -136,11 +127,7 @@ class Lake:
     def table(self, name: str | TableKey, *, branch: str = DEFAULT_BRANCH, at: At = None) -> TableVersion:
         """One table at a commit."""
         key = TableKey.parse(name) if isinstance(name, str) else name
-        at_hash = self.resolve(at, branch=branch)
-        content = self.content(key, at_hash)
-        if not isinstance(content, TableContent):
-            raise UsageError(f"{key} is a view, not a table", table=str(key))
-        return self.table_at(content)
+        return TablesAt(self.catalog, self._documents, self.resolve(at, branch=branch)).table(key)
 
     def query(self, sql: str, *, branch: str = DEFAULT_BRANCH, at: At = None) -> pa.Table:
         """The answer to one SELECT over all tables as they stand at one commit."""
@@ -157,7 +144,7 @@ class Lake:
             yield reader
 
     @contextmanager
-    def _answering(self, branch: str, at: At) -> Iterator[_TablesAt]:
+    def _answering(self, branch: str, at: At) -> Iterator[TablesAt]:
         """The tables at a commit, held for as long as a query needs them."""
         with ExitStack() as stack:
             at_hash = self.resolve(at, branch=branch)
@@ -169,7 +156,7 @@ class Lake:
                     raise
                 at_hash = newer
                 held = stack.enter_context(self.catalog.hold(at_hash, holder="query"))
-            yield _TablesAt(self, at_hash)
+            yield TablesAt(self.catalog, self._documents, at_hash)
             held.check()
 
     @contextmanager
@@ -201,11 +188,11 @@ class Lake:
         return None if wish is None else self.writing.publisher.publish(wish.of(attempt))
 
     @contextmanager
-    def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[_StateAt, Held]]:
+    def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[StateAt, Held]]:
         """The branch as it is now, held for as long as a writer works on it; `check` the hold before publishing."""
         ref = self.catalog.ref(branch)
         with self.catalog.hold(ref.hash, holder=holder) as held:
-            yield _StateAt(self, ref), held
+            yield StateAt(self.catalog, self._documents, ref), held
 
     def load(
         self,
@@ -236,7 +223,7 @@ class Lake:
                 staging=writing.staging(attempt),
                 sink=self.files,
                 on=(on,) if isinstance(on, str) else on,
-                actor=actor or getpass.getuser(),
+                actor=actor or user_name(),
                 message=message or f"load into {key}: {chosen}",
                 options=self._loading,
                 query_options=self._options,
@@ -299,7 +286,8 @@ class Lake:
         attempt: Attempt | None = None,
     ) -> Applied:
         staging = self.writing.staging(attempt)
-        self.refresh()
+        if not dry_run:
+            self.refresh()
         with self._standing_on(branch, holder="schema") as (state, held):
             prepared = prepare_schema(
                 statements,
@@ -334,7 +322,10 @@ class Lake:
         """
         ref = self.catalog.ref(branch)
         return Standpoint(
-            _StateAt(self, ref), self._options, lambda keys: self.catalog.content(ref.hash, keys), self.table_at
+            StateAt(self.catalog, self._documents, ref),
+            self._options,
+            lambda keys: self.catalog.content(ref.hash, keys),
+            self._documents.table,
         )
 
     def schema_script(self, name: str | None = None, *, branch: str = DEFAULT_BRANCH, at: At = None) -> str:
@@ -347,8 +338,8 @@ class Lake:
             held = list(self.catalog.contents(at_hash))
         return schema_script(
             {key: each.properties for key, each in held if isinstance(each, NamespaceContent)},
-            {key: self.table_at(each).metadata for key, each in held if isinstance(each, TableContent)},
-            {key: self.view_at(each) for key, each in held if isinstance(each, ViewContent)},
+            {key: self._documents.table(each).metadata for key, each in held if isinstance(each, TableContent)},
+            {key: self._documents.view(each) for key, each in held if isinstance(each, ViewContent)},
         )
 
     def repair(self, *, actor: str = RECOVERY_ACTOR, dry_run: bool = False) -> Repaired:
@@ -404,7 +395,7 @@ class Lake:
                 source=str(source),
                 source_hash=source_hash,
                 target=state,
-                open=self.table_at,
+                open=self._documents.table,
                 actor=actor,
                 message=message or f"merge {source} into {into}",
                 options=self._options,
@@ -473,96 +464,10 @@ class Lake:
 
     def content(self, key: TableKey, at_hash: str) -> TableContent | ViewContent:
         """What the catalog holds for a table or view; one that is not there is an error that names its neighbours."""
-        content = self.catalog.content(at_hash, [key]).get(key)
-        if isinstance(content, (TableContent, ViewContent)):
-            return content
-        raise no_such_table(key, self.catalog.contents(at_hash))
+        return TablesAt(self.catalog, self._documents, at_hash).readable(key)
 
     def metadata_of(self, content: TableContent | ViewContent) -> TableMetadata | ViewMetadata:
         """The document that the content points at."""
-        return self.table_at(content).metadata if isinstance(content, TableContent) else self.view_at(content)
-
-    def table_at(self, content: TableContent) -> TableVersion:
-        """The table at the version that the catalog pins."""
-        return TableVersion(self._table(content.metadata_location), content.metadata_location)
-
-    def view_at(self, content: ViewContent) -> ViewMetadata:
-        """The view at the version that the catalog pins."""
-        return self._view(content.metadata_location)
-
-    def _read_table(self, location: str) -> TableMetadata:
-        return decode_metadata(self.files.read(location), location)
-
-    def _read_view(self, location: str) -> ViewMetadata:
-        return decode_view(self.files.read(location), location)
-
-
-class _TablesAt:
-    """The tables and views of one commit, opened when they are asked for."""
-
-    def __init__(self, lake: Lake, at_hash: str) -> None:
-        self._lake = lake
-        self._hash = at_hash
-
-    def names(self) -> Iterator[TableKey]:
-        """Every table and view."""
-        contents = self._lake.catalog.contents(self._hash)
-        return (key for key, content in contents if not isinstance(content, NamespaceContent))
-
-    def open(self, key: TableKey) -> OpenTable | OpenView | None:
-        """The table or view of this name, or None."""
-        content = self._lake.catalog.content(self._hash, [key]).get(key)
         if isinstance(content, TableContent):
-            metadata = self._lake.table_at(content).metadata
-            # What is current is read by the columns that are current too; an older snapshot by its own.
-            is_current = content.snapshot_id == metadata.current_snapshot_id
-            return OpenTable(metadata, None if is_current else content.snapshot_id)
-        if isinstance(content, ViewContent):
-            return _opened(self._lake.view_at(content), key)
-        return None
-
-
-class _StateAt(_TablesAt):
-    """The lake at the commit on which a transaction stands."""
-
-    def __init__(self, lake: Lake, ref: Ref) -> None:
-        super().__init__(lake, ref.hash)
-        self.ref = ref
-        self.files = lake.files
-
-    def content(self, key: TableKey) -> Content | None:
-        """What the branch held for this key."""
-        return self._lake.catalog.content(self._hash, [key]).get(key)
-
-    def inside(self, namespace: TableKey) -> Iterator[TableKey]:
-        """Everything in a namespace, at any depth: tables, views and namespaces."""
-        return (key for key, _ in self._lake.catalog.contents(self._hash, namespace=namespace.elements))
-
-    def table(self, key: TableKey) -> TableVersion:
-        """The table of this name."""
-        content = self._lake.content(key, self._hash)
-        if not isinstance(content, TableContent):
-            raise UsageError(f"{key} is a view, and cannot be written", table=str(key))
-        return self._lake.table_at(content)
-
-
-def _opened(view: ViewMetadata, key: TableKey) -> OpenView:
-    version = current_version(view)
-    texts = {each.root.dialect.casefold(): each.root.sql for each in version.representations}
-    dialect = next((each for each in DIALECTS if each in texts), None)
-    if dialect is None:
-        raise UsageError(
-            f"the view {key} has no SQL that can be run here, only {', '.join(sorted(texts))}",
-            hint=f"give it a text in one of {', '.join(DIALECTS)}",
-            table=str(key),
-        )
-    columns = next(each for each in view.schemas if each.schema_id == version.schema_id).column_names
-    return OpenView(texts[dialect], dialect, tuple(version.default_namespace), tuple(columns))
-
-
-def no_such_table(key: TableKey, contents: Iterator[tuple[TableKey, Content]]) -> TableNotFoundError:
-    """The error for a table that is not there."""
-    known = [str(each) for each, content in contents if not isinstance(content, NamespaceContent)]
-    near = get_close_matches(str(key), known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)} tables: see `headwater tables`"
-    return TableNotFoundError(key, hint)
+            return self._documents.table(content).metadata
+        return self._documents.view(content)

@@ -273,6 +273,16 @@ def test_errors_as_json(run: Run, history: Path) -> None:
     assert result.out == ""
 
 
+def test_errors_of_the_system_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(App, "open_lake", full)
+    result = run("tables", "lake", "--json")
+    assert (result.code, json.loads(result.err)["error"]) == (1, "[Errno 28] No space left on device")
+    assert run("tables", "lake").err == "error: [Errno 28] No space left on device\n"
+
+
 def test_an_unreachable_store_is_unavailable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_STORAGE_S3_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("HEADWATER_STORAGE_RETRY_ATTEMPTS", "2")
@@ -390,11 +400,14 @@ import time
 from headwater.cli import demo
 from headwater.cli.main import main
 
+tellers = []
+
 def enter(self):
-    print(self.pid, flush=True)
+    tellers.append(self.pid)
     return self
 
 def wait(lake):
+    print(tellers[0], flush=True)  # not before: who is asked to end while it enters leaves what it has not entered
     time.sleep(60)
 
 demo._Teller.__enter__ = enter

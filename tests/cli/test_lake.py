@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +136,15 @@ def test_a_commit_whose_parent_was_collected_is_shown(run: Run, bank: LakeWorld)
 
 
 class TestTables:
+    def test_a_lake_without_any(self, run: Run, lake: LakeWorld) -> None:
+        assert ask(run, lake, "tables").out == "there are no tables\n"
+        assert ask(run, lake, "tables", "--json").out == "[]\n"
+
+    def test_a_name_in_other_capitals_is_found(self, run: Run, bank: LakeWorld) -> None:
+        missing = run("show", bank.url, "ORDERS")
+        assert (missing.code, "did you mean default.orders?" in missing.err) == (2, True), missing.err
+        assert "there are 2 tables" in run("show", bank.url, "payments").err
+
     def test_for_people(self, run: Run, bank: LakeWorld) -> None:
         out = ask(run, bank, "tables").out.splitlines()
         assert out[0].split() == ["table", "kind", "format", "rows", "data", "files", "snapshot"]
@@ -182,6 +193,7 @@ class TestHistory:
         assert len(json.loads(ask(run, bank, "commits", "--json", "--actor", "ann", "--limit", "1").out)) == 1
         lines = ask(run, bank, "commits").out.splitlines()
         assert lines[1].endswith("an order, and Bob is Bea")
+        assert ask(run, bank, "commits", "--actor", "eve").out == "there are no commits of eve\n"
 
     def test_refs(self, run: Run, bank: LakeWorld) -> None:
         assert [line.split()[:2] for line in ask(run, bank, "refs").out.splitlines()[1:]] == [
@@ -207,15 +219,28 @@ class TestHistory:
         assert [each["table"] for each in shown["changes"]] == ["default.customers", "default.orders"]
         text = ask(run, bank, "show", head).out
         assert "actor     bob" in text
-        assert "headwater.operation" in text
+        assert f"\n  headwater.operation = {shown['properties']['headwater.operation']}\n" in text
 
     def test_show_a_table(self, run: Run, bank: LakeWorld) -> None:
         shown = json.loads(ask(run, bank, "show", "orders", "--json").out)
         assert shown["metadata"]["format-version"] == 3
         assert shown["content"]["metadata_location"].endswith("/metadata/00000000000000000002.metadata.json")
         text = ask(run, bank, "show", "orders", "--at", "v1").out
-        assert "rows        3" in text
+        assert "rows         3" in text
         assert "customer  long" in text
+
+    def test_show_what_a_table_declares(self, run: Run, lake: LakeWorld) -> None:
+        script = """create table p (id bigint primary key);
+            create table t (id bigint, c bigint references p (id), at timestamp, check (id > 0))
+                partitioned by (bucket(4, c), day(at), id);
+            alter table t write ordered by c desc, bucket(2, id)"""
+        lake.lake.apply(script, actor="ann")
+        said = dict(re.split(r"  +", line, maxsplit=1) for line in ask(run, lake, "show", "t").out.splitlines()[:9])
+        assert said["primary key"] == "none"
+        assert said["constraints"] == "t_c_fkey, t_check"
+        assert said["partitions"] == "bucket(4, c), day(at), id"
+        assert said["sort order"] == "c DESC, bucket(2, id) ASC"
+        assert "primary key  id\nconstraints  none\npartitions   none\n" in ask(run, lake, "show", "p").out
 
     def test_show_a_view(self, run: Run, bank: LakeWorld) -> None:
         schema = Schema(NestedField(1, "id", LongType()))
@@ -230,7 +255,7 @@ class TestHistory:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (("show", "oders"), "did you mean default.orders or"),
+            (("show", "oders"), "did you mean default.orders?"),
             (("show", "a\x07b"), "control characters"),
             (("show", "orders", "--branch", "nope"), "nope"),
             (("show", "orders", "--branch", "a\tb"), "'a\\tb'"),
@@ -417,3 +442,16 @@ class TestQuery:
     def test_a_lake_that_may_only_be_read(self, bank: LakeWorld) -> None:
         reading = bank.app.open_lake(bank.url, read_only=True)
         assert reading.query("select count(*) n from orders").to_pylist() == [{"n": 4}]
+
+    @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+    def test_who_may_not_write_may_ask(
+        self, run: Run, bank: LakeWorld, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        def refused(*_: object) -> Path:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("headwater.storage.folders.Folders.write_temporary", refused)
+        assert rows(ask(run, bank, "query", "select count(*) n from orders", "--json")) == [{"n": 4}]
+        assert run("sidecars", bank.url).out == "nothing is pending\n"
+        changing = run("mutate", bank.url, "delete from orders")
+        assert (changing.code, "is forbidden" in changing.err) == (1, True), changing.err

@@ -64,11 +64,11 @@ def test_files_of_several_kinds_in_one_commit(run: Run, shop: LakeWorld, files: 
 
 def test_merge_and_overwrite(run: Run, shop: LakeWorld, files: Path) -> None:
     assert run("load", shop.url, "items", str(files / "*.parquet")).out.startswith(
-        "100 rows in 1 data files\ncommitted "
+        "100 rows in 1 data file\ncommitted "
     )
     (files / "d.csv").write_text("id,name\n5,five\n500,five hundred\n5,V\n")
     merged = run("load", shop.url, "items", str(files / "d.csv"), "--mode", "merge")
-    assert "2 rows in 1 data files, 1 of them in the place of others" in merged.out
+    assert "2 rows in 1 data file, 1 of them in the place of others" in merged.out
     assert found(run, shop, "select name, price::varchar p from items where id = 5") == {"name": "V", "p": "6.25"}
     (files / "d.csv").write_text("name,price\nitem 6,1.00\n")
     assert run("load", shop.url, "items", str(files / "d.csv"), "--mode", "merge", "--on", "name").code == 2
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(run: Run, shop: LakeWorld, fi
         (("items", str(files / "twice.csv")), "primary key"),
         (("items", str(files / "nope.csv")), "there is no file"),
         (("nope", str(files / "b.csv")), "there is no table"),
-        (("items",), "words were given"),
+        (("items",), "a file is missing"),
         (("items", str(files / "b.csv"), "--mode", "upsert"), "upsert"),
         (("items", str(files / "b.csv"), "--on", "id"), "leave them out"),
     ):

@@ -78,6 +78,8 @@ def test_the_lake_of_the_settings(run: Run, filled: LakeWorld, tmp_path: Path) -
     assert len(run("optimize", "a", "b", "--dry-run", "--json").json()["tables"]) == 2
     assert len(run("optimize", "--dry-run", "--json").json()["tables"]) == 2
     assert len(run("indices", filled.url, "a", "--json").json()["tables"]) == 1
+    assert run("init", "other").code == 0
+    assert run("optimize", "other").out == "there are no tables\n"  # a lake, though its name could be a table's
 
 
 def test_what_goes_wrong(run: Run, filled: LakeWorld) -> None:

@@ -71,7 +71,10 @@ def test_a_change_that_is_pending(run: Run, bank: LakeWorld, pending: str) -> No
     [sidecar] = json.loads(run("sidecars", bank.url, "--json").out)
     assert sidecar["operation"] == pending
     assert [table["planned_id"] for table in sidecar["tables"]]
-    assert "waits for the end of its lease" in run("recover", bank.url, "--dry-run").out
+    for words in (("--dry-run",), ()):
+        waiting = run("recover", bank.url, *words)
+        assert (waiting.out, waiting.err) == (f"{pending}  waits for the end of its lease\n", "")
+    assert run("recover", bank.url, "--json").json() == {"dry_run": False, "recovered": [], "waiting": [pending]}
     unsettled = run("recover", bank.url, "--operation", pending)
     assert (unsettled.code, pending in unsettled.err) == (3, True)
 
@@ -83,12 +86,48 @@ def test_recovery(run: Run, bank: LakeWorld, pending: str, monkeypatch: pytest.M
     planned = run("recover", bank.url, "--dry-run", "--json").json()
     assert [each["verdict"] for each in planned["recovered"]] == ["rolled back"]
     assert len(json.loads(run("sidecars", bank.url, "--json").out)) == 1
+    both = run("recover", bank.url, "--operation", pending, "--dry-run")
+    assert (both.code, "there is no dry run of it" in both.err) == (2, True)
+    for command in ("optimize", "indices", "cleanup", "repair"):
+        run(command, bank.url, "--dry-run")
+    (Path(bank.url).parent / "new.sql").write_text("create table c (id int)")
+    run("schema", "apply", bank.url, Path(bank.url).parent / "new.sql", "--dry-run")
+    assert len(json.loads(run("sidecars", bank.url, "--json").out)) == 1  # a dry run recovers nothing
     done = run("recover", bank.url)
     assert f"{pending}  rolled back" in done.out
+    assert done.err == ""
     assert run("recover", bank.url, "--operation", pending).out == "not committed, and never will be\n"
     assert json.loads(run("query", bank.url, "select sum(n)::int s from a", "--json").out) == {"s": 30}
     [commit, *_] = json.loads(run("commits", bank.url, "--actor", "headwater:recovery", "--json").out)
     assert commit["properties"]["headwater.recovery.operation"] == pending
+
+
+def test_a_dry_run_of_a_script_publishes_nothing_of_others(
+    run: Run, bank: LakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change whose heads have all moved would be rolled forward by any write; a dry run is none."""
+    armed = failpoints.arm(Failpoint.PUBLISH_AFTER_HEAD, Action.ERROR, only_hit=2)
+    with armed, pytest.raises(PublishOutcomeUnknownError):
+        change(bank)
+    monkeypatch.setattr("headwater.publish.recovery.Recovery._is_over", lambda self, sidecar: True)
+    head = bank.lake.catalog.ref("main").hash
+    (tmp_path / "new.sql").write_text("create table c (id int)")
+    assert run("schema", "apply", bank.url, tmp_path / "new.sql", "--dry-run").out == "would create table default.c\n"
+    assert bank.lake.catalog.ref("main").hash == head
+    assert run("schema", "apply", bank.url, tmp_path / "new.sql").code == 0
+    assert [each.actor for each in bank.lake.catalog.log(bank.lake.catalog.ref("main").hash)][1] == "headwater:recovery"
+
+
+def test_a_user_without_a_name(run: Run, bank: LakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a number that no file of users knows."""
+
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert run("mutate", bank.url, "delete from a where id = 1").out.startswith("1 row\ncommitted ")
+    [commit, *_] = json.loads(run("commits", bank.url, "--json").out)
+    assert commit["actor"].startswith("uid-")
 
 
 def test_an_operation_that_is_none(run: Run, bank: LakeWorld) -> None:

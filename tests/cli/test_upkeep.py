@@ -66,7 +66,7 @@ class TestCleanup:
         old, young = litter(bank, days=5), litter(bank, days=1)
         dry = run("cleanup", bank.url, "--dry-run")
         assert (dry.code, f"would delete tables/{old.name}" in dry.out) == (0, True), dry.err
-        assert "1 objects, 6 bytes would go" in dry.out
+        assert "would delete 1 object, 6 bytes" in dry.out
         assert old.exists()
         done = run("cleanup", bank.url, "--json").json()
         assert [each["path"] for each in done["deleted"]] == [f"tables/{old.name}"]

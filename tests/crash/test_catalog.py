@@ -8,72 +8,38 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.app import App
 from headwater.catalog.embedded.open import init_embedded
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
-from headwater.devservices import Endpoint, create_bucket
-from headwater.kernel import settings
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.failpoints import Failpoint
 from headwater.kernel.ids import new_ulid
-from headwater.kernel.randomness import system_randomness
 from headwater.sequence.collect import Collector
 from headwater.sequence.model import Namespace, Retention
 from headwater.sequence.protocol import WRITING, Sequencer
 from headwater.storage.port import ObjectStore
 from tests.crash.catalog_actor import open_lake, request
 from tests.crash.child import child
-from tests.fixtures.stores import BUCKET
+from tests.crash.places import Place, both, place
 
 COMMIT = [Failpoint.CATALOG_COMMIT_AFTER_OBJECTS, Failpoint.CATALOG_COMMIT_AFTER_MANIFEST]
 BELOW = [Failpoint.WRITE_BEFORE_CREATE, Failpoint.WRITE_AFTER_CREATE, Failpoint.WRITE_AFTER_CHECK]
 LANDED = {Failpoint.CATALOG_COMMIT_AFTER_MANIFEST, Failpoint.WRITE_AFTER_CREATE, Failpoint.WRITE_AFTER_CHECK}
 ACTOR = "tests.crash.catalog_actor"
+__all__ = ["place"]  # the fixture
 
-both = pytest.mark.parametrize("place", ["file", pytest.param("s3", marks=pytest.mark.services)], indirect=True)
 pytestmark = [pytest.mark.slow, pytest.mark.proves("catalog/crash")]
 
 
-@dataclass
-class Place:
-    """Where the lake is, and how another process gets there."""
-
-    url: str
-    environ: dict[str, str]
-
-    def app(self) -> App:
-        return App(settings.load(environ=self.environ))
-
-    def store(self) -> ObjectStore:
-        return self.app().open_store(self.url, needed=WRITING)
-
-    def init(self) -> EmbeddedCatalog:
-        app = self.app()
-        init_embedded(self.store(), clock=app.clock, randomness=app.randomness)
-        return open_lake(app, self.url)
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "file":
-        return Place(str(tmp_path / "lake"), {})
-    endpoint: Endpoint = request.getfixturevalue("versitygw")
-    create_bucket(endpoint, BUCKET)
-    assert endpoint.access_key_id is not None
-    assert endpoint.secret_access_key is not None
-    environ = {
-        "HEADWATER_STORAGE_S3_ENDPOINT": endpoint.url,
-        "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": endpoint.access_key_id,
-        "HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": endpoint.secret_access_key,
-    }
-    return Place(f"s3://{BUCKET}/{new_ulid(SystemClock(), system_randomness())}", environ)
+def made(place: Place) -> tuple[EmbeddedCatalog, ObjectStore]:
+    """A new lake: its catalog, and its bytes."""
+    app, store = place.app(), place.app().open_store(place.url, needed=WRITING)
+    init_embedded(store, clock=app.clock, randomness=app.randomness)
+    return open_lake(app, place.url), store
 
 
 class Truth:
@@ -125,7 +91,7 @@ class Truth:
 @both
 @pytest.mark.parametrize("point", [*COMMIT, *BELOW], ids=str)
 def test_a_writer_killed_among_others(place: Place, point: Failpoint) -> None:
-    catalog = place.init()
+    catalog, store = made(place)
     with ExitStack() as stack:
         others = [
             stack.enter_context(child(ACTOR, place.url, name, "6", environ=place.environ)) for name in ("ann", "bob")
@@ -135,7 +101,7 @@ def test_a_writer_killed_among_others(place: Place, point: Failpoint) -> None:
         )
         last = victim.killed()
         said = [report for other in others for report in other.finished()]
-    truth = Truth(place.store())
+    truth = Truth(store)
     truth.judge([*said, *last])
     assert sum(report["outcome"] == "committed" for report in said) == 12
     assert last[-1]["outcome"] == "trying"
@@ -148,13 +114,13 @@ def test_a_writer_killed_among_others(place: Place, point: Failpoint) -> None:
     assert (outcome is not None) == bool(landed)
     with child(ACTOR, place.url, "eve", "1", environ=place.environ) as successor:
         said = successor.finished()
-    Truth(place.store()).judge(said)
+    Truth(store).judge(said)
 
 
 @both
 def test_a_writer_stopped_while_its_objects_are_swept(place: Place) -> None:
     """It stalls between its objects and its manifest; nothing but the staging horizon is written meanwhile."""
-    catalog, store = place.init(), place.store()
+    catalog, store = made(place)
     known = {meta.path for meta in store.list("_headwater/catalog/objects")}
     point = Failpoint.CATALOG_COMMIT_AFTER_OBJECTS
     with child(ACTOR, place.url, "eve", "1", environ=place.environ, failpoints=f"{point}=stop@1") as actor:
@@ -173,7 +139,7 @@ def test_a_writer_stopped_while_its_objects_are_swept(place: Place) -> None:
 @both
 @pytest.mark.parametrize("point", [*COMMIT, *BELOW], ids=str)
 def test_a_writer_stopped_while_history_moves_on_and_is_collected(place: Place, point: Failpoint) -> None:
-    catalog, store = place.init(), place.store()
+    catalog, store = made(place)
     app = place.app()
     with child(ACTOR, place.url, "eve", "1", environ=place.environ, failpoints=f"{point}=stop@1") as actor:
         actor.wait_stopped()

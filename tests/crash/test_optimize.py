@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 import pyarrow as pa
 import pytest
 
@@ -16,7 +14,8 @@ from headwater.publish.optimize.errors import TableHeldError
 from headwater.publish.optimize.model import End, RunState
 from headwater.tables.scan import plan_scan
 from tests.crash.child import child
-from tests.crash.test_catalog import Place, place
+from tests.crash.places import Place, both, place
+from tests.crash.sweep_actor import LateClock
 
 OPTIMIZE = [Failpoint.OPTIMIZE_AFTER_JOB, Failpoint.OPTIMIZE_AFTER_FILES]
 PUBLISH = [Failpoint.PUBLISH_AFTER_SIDECAR, Failpoint.PUBLISH_AFTER_HEAD, Failpoint.PUBLISH_AFTER_COMMIT]
@@ -24,15 +23,7 @@ ACTOR = "tests.crash.optimize_actor"
 ROWS = {1: "a", 3: "b", 4: "b"}
 __all__ = ["place"]  # the fixture
 
-both = pytest.mark.parametrize("place", ["file", pytest.param("s3", marks=pytest.mark.services)], indirect=True)
 pytestmark = [pytest.mark.slow, pytest.mark.proves("publish")]
-
-
-class LateClock(SystemClock):
-    """The clock of a process that starts when all leases have passed."""
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(hours=1)
 
 
 def lake_of(place: Place, *, late: bool = False) -> Lake:

@@ -20,9 +20,9 @@ from headwater.lake import Lake
 from headwater.publish.model import RECOVERY_ACTOR
 from headwater.storage.port import ObjectStore
 from tests.crash.child import child
+from tests.crash.places import S3, Place, both, place
 from tests.crash.publish_actor import ACCOUNTS, ROWS_OF_A_LOAD, attempt
 from tests.crash.sweep_actor import LateClock
-from tests.crash.test_catalog import Place, place
 
 SIDECAR, HEAD, COMMIT = PUBLISH = (
     Failpoint.PUBLISH_AFTER_SIDECAR,
@@ -36,8 +36,6 @@ __all__ = ["place"]  # the fixture
 QUICK = {"HEADWATER_PUBLISH_LEASE_SECONDS": "2", "HEADWATER_SEQUENCE_CLOCK_SKEW_SECONDS": "0"}
 LEASE_SECONDS = 2.2
 
-S3 = pytest.param("s3", marks=pytest.mark.services)
-both = pytest.mark.parametrize("place", ["file", S3], indirect=True)
 pytestmark = [pytest.mark.slow, pytest.mark.proves("publish")]
 
 

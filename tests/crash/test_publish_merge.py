@@ -11,7 +11,7 @@ from headwater.kernel import settings
 from headwater.kernel.failpoints import Failpoint
 from headwater.lake import Lake
 from tests.crash.child import child
-from tests.crash.test_catalog import Place, place
+from tests.crash.places import Place, place
 
 ACTOR = "tests.crash.merge_actor"
 __all__ = ["place"]  # the fixture

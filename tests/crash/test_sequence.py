@@ -6,20 +6,12 @@ behind the boundary. What is true is what this process itself saw become history
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.app import App
-from headwater.devservices import Endpoint, create_bucket
-from headwater.kernel import settings
-from headwater.kernel.clock import SystemClock
 from headwater.kernel.failpoints import Failpoint
-from headwater.kernel.ids import new_ulid
-from headwater.kernel.randomness import system_randomness
 from headwater.sequence.collect import Collector
 from headwater.sequence.model import Retention
 from headwater.sequence.pins import Pins
@@ -28,7 +20,7 @@ from headwater.storage import folders
 from headwater.storage.errors import TransientError
 from headwater.storage.port import Create, Overwrite
 from tests.crash.child import child
-from tests.fixtures.stores import BUCKET
+from tests.crash.places import Place, both, place
 
 WRITE = [Failpoint.WRITE_BEFORE_CREATE, Failpoint.WRITE_AFTER_CREATE, Failpoint.WRITE_AFTER_CHECK]
 COLLECT = [
@@ -48,42 +40,19 @@ FILE = [
 ]
 NO_AGE = Retention(timedelta(0), timedelta(0))
 
-both = pytest.mark.parametrize("place", ["file", pytest.param("s3", marks=pytest.mark.services)], indirect=True)
+__all__ = ["place"]  # the fixture
 pytestmark = pytest.mark.slow
 
 
-@dataclass
-class Place:
-    """Where the namespace is, and how another process gets there."""
-
-    url: str
-    environ: dict[str, str]
-
-    def open(self) -> Sequencer:
-        return App(settings.load(environ=self.environ)).open_sequencer(self.url, "manifest", suffix=".manifest")
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "file":
-        return Place(str(tmp_path / "lake"), {})
-    endpoint: Endpoint = request.getfixturevalue("versitygw")
-    create_bucket(endpoint, BUCKET)
-    assert endpoint.access_key_id is not None
-    assert endpoint.secret_access_key is not None
-    environ = {
-        "HEADWATER_STORAGE_S3_ENDPOINT": endpoint.url,
-        "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": endpoint.access_key_id,
-        "HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": endpoint.secret_access_key,
-    }
-    return Place(f"s3://{BUCKET}/{new_ulid(SystemClock(), system_randomness())}", environ)
+def opened(place: Place) -> Sequencer:
+    return place.app().open_sequencer(place.url, "manifest", suffix=".manifest")
 
 
 class Model:
     """The history as this process saw it grow: id to writer."""
 
     def __init__(self, place: Place) -> None:
-        self.sequencer = place.open()
+        self.sequencer = opened(place)
         self.history: dict[int, str] = {}
 
     def append(self, count: int) -> None:
@@ -223,7 +192,7 @@ def test_a_pin_stopped_while_its_object_is_collected(place: Place, point: Failpo
 def test_s6_a_put_killed_in_the_middle_is_whole_or_absent(place: Place, point: Failpoint) -> None:
     with child("tests.crash.actor", "put", place.url, environ=place.environ, failpoints=f"{point}=kill") as actor:
         actor.killed()
-    store = place.open().store
+    store = opened(place).store
     expected = {
         Failpoint.FILE_PUT_TEMPORARY_SYNCED: [],
         Failpoint.FILE_PUT_LINKED: [("plain", b"created")],
@@ -242,7 +211,7 @@ def test_s6_a_put_killed_in_the_middle_is_whole_or_absent(place: Place, point: F
 def test_s6_a_stopped_holder_of_the_lock_hangs_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "LOCK_TIMEOUT_SECONDS", 0.2)
     environ = {**place.environ, "HEADWATER_STORAGE_RETRY_ATTEMPTS": "1"}
-    store = Place(place.url, environ).open().store
+    store = opened(Place(place.url, environ)).store
     point = Failpoint.FILE_UPDATE_LOCKED
     with child("tests.crash.actor", "put", place.url, environ=place.environ, failpoints=f"{point}=stop") as actor:
         actor.wait_stopped()

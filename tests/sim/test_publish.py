@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.sim import publish_names_world
 from tests.sim.publish_world import run
 
 pytestmark = pytest.mark.proves("publish/model")
@@ -44,6 +45,17 @@ def test_the_histories_are_not_idle() -> None:
     assert {"rolled forward", "rolled back", "published"} <= set(recovered), recovered
     assert sum(outcome.deaths for outcome in outcomes) > 20
     assert sum(outcome.cleaned for outcome in outcomes) > 100
+
+
+@pytest.mark.hazard("P12", "P16", "P18", "P19")
+def test_names_that_come_and_go_leave_nothing_stuck() -> None:
+    told = Counter[str]()
+    for seed in range(4, 9):
+        try:
+            told += publish_names_world.run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert min(told[each] for each in ("committed", "conflict", "unknown")) > 2, told
 
 
 def _play(seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -75,6 +76,15 @@ class TestSharing:
                 with pytest.raises(PinLostError):
                     old.check()
                 new.check()
+
+    def test_a_forked_child_leans_on_none_of_its_parents(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The parent lets go without its child's knowing."""
+        head, catalog = world.put(), world.open()
+        with catalog.hold(head.hash, holder="x") as parents:
+            monkeypatch.setattr(os, "getpid", lambda: -1)
+            with catalog.hold(head.hash, holder="y") as childs:
+                assert childs is not parents
+                assert sum(pins(world)) == 2
 
     def test_one_that_is_lost_is_lost_for_all_who_share_it(self, world: World) -> None:
         head, catalog = world.put(), world.open()

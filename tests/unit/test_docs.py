@@ -78,6 +78,22 @@ def test_every_failpoint_is_in_the_reference() -> None:
         assert f"| `{point}` |" in REFERENCE
 
 
+def test_every_golden_file_is_named_by_its_format() -> None:
+    formats = (ROOT / "docs" / "formats.md").read_text()
+    golden = {file.name for file in (ROOT / "tests" / "unit" / "golden").iterdir()}
+    assert {name for name in golden if f"`{name}`" not in formats} == set()
+
+
+def test_every_property_that_we_write_is_in_the_formats() -> None:
+    formats = (ROOT / "docs" / "formats.md").read_text()
+    texts = (file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    properties = {found for text in texts for found in re.findall(r'"(headwater\.[a-z.-]+)"', text)} - {
+        "headwater.toml"
+    }
+    assert len(properties) > 10
+    assert {name for name in properties if f"`{name}`" not in formats} == set()
+
+
 def test_every_error_class_has_a_docstring_and_an_exit_code_of_the_contract() -> None:
     def below(kind: type[HeadwaterError]) -> Iterator[type[HeadwaterError]]:
         yield kind

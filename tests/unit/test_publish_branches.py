@@ -766,7 +766,7 @@ def test_nothing_may_refer_to_what_is_gone(lake: LakeWorld, script: str) -> None
     if script.startswith("drop"):  # and that the table itself has changed on the target is the same story
         assert found == {"default.c": "was dropped on the source and changed on the target"}
     else:
-        assert found == {"default.e": "refers to default.c, which the source has dropped or renamed"}
+        assert found == {"default.e": "refers to default.c, which one side has dropped or renamed"}
     home.apply("drop table e", actor="ann")
     home.merge("dev", actor="ann")
     assert [str(each.key) for each in home.tables()] == ["default.d", *(["default.moved"] if "moved" in script else [])]

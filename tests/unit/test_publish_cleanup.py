@@ -639,6 +639,11 @@ class TestFolder:
         assert {each: self._read(each) for each in self._versions(lake)} == before
         assert len(before) == 5
 
+    @pytest.mark.parametrize("dry_run", [False, True])
+    def test_an_age_beyond_all_dates(self, lake: LakeWorld, dry_run: bool) -> None:
+        with pytest.raises(UsageError, match="nothing is as old as that"):
+            lake.lake.cleanup(older_than=timedelta(days=10**6), dry_run=dry_run)
+
     def test_what_killed_puts_left(self, lake: LakeWorld) -> None:
         folder = Path(lake.url) / "tables"
         folder.mkdir(exist_ok=True)

@@ -28,7 +28,7 @@ from headwater.publish.constraints.model import Cardinality, Check, ForeignKey, 
 from headwater.publish.constraints.values import grown
 from headwater.publish.errors import ConstraintBrokenError, ConstraintViolationError
 from headwater.publish.questions import Questions
-from headwater.publish.transaction import Transaction
+from headwater.publish.sql.transaction import Transaction
 from headwater.query import QueryOptions
 from tests.fixtures.lakes import LakeWorld
 from tests.unit.constraint_tables import create, demand, rows_of, schema_with
@@ -247,6 +247,22 @@ def test_keys_of_several_columns_with_odd_names(lake: LakeWorld) -> None:
         run(lake, "insert into visits values (5, 'at', 2), (6, null, 2)")
     run(lake, 'delete from places where land = \'de\' and "A ""B""" = 1')
     assert [row[0] for row in rows_of(lake, "visits")] == [2, 3, 4]
+
+
+def test_namespaces_of_many_parts(lake: LakeWorld) -> None:
+    lake.lake.apply(
+        """
+        create namespace a; create namespace a.b; create namespace a.b.c;
+        create table a.b.c.parents (id bigint primary key);
+        create table a.b.c.children (id bigint, p bigint constraint of references a.b.c.parents on delete cascade);
+        """,
+        actor="ann",
+    )
+    run(lake, "insert into a.b.c.parents values (1), (2)", "insert into a.b.c.children values (1, 1), (2, 2)")
+    run(lake, "update a.b.c.children set id = id + 10 where id = 1", "delete from a.b.c.parents where id = 2")
+    with pytest.raises(ConstraintViolationError, match="constraint of"):
+        run(lake, "insert into a.b.c.children values (3, 3)")
+    assert rows_of(lake, '"a.b.c".children') == [(11, 1)]
 
 
 def test_a_check_on_a_part_of_a_column(lake: LakeWorld) -> None:

@@ -267,8 +267,8 @@ class TestPublished:
         world.clock.advance(OVER)
         outcome = other.catalog.outcome
 
-        def forgetful(branch: str, operation: Ulid) -> Commit | None:
-            return None if operation == wish.operation else outcome(branch, operation)
+        def forgetful(branch: str, operation: Ulid, *, above: str | None = None) -> Commit | None:
+            return None if operation == wish.operation else outcome(branch, operation, above=above)
 
         other.catalog.outcome = forgetful  # type: ignore[method-assign]
         [recovered] = other.writing.recovery.sweep()

@@ -447,6 +447,33 @@ def test_others_meanwhile(world: OptimizeWorld) -> None:
     assert world.lake.ensure_indices("t", actor="bob").tables[0].end is End.NOTHING
 
 
+@pytest.mark.parametrize(
+    ("script", "left"),
+    [("alter table t drop column v", ()), ("alter table t rename column v to w", ("w",))],
+)
+def test_a_column_goes_meanwhile(world: OptimizeWorld, script: str, left: tuple[str, ...]) -> None:
+    """Statistics are those that the table declares when they are attached to it."""
+    world.create()
+    world.insert(1)
+    declare(world, {COLUMNS: "v", BLOOM + "id": "true"})
+    with cutting_in(Failpoint.OPTIMIZE_AFTER_FILES, lambda: world.other.apply(script, actor="ann")):
+        [done] = world.lake.ensure_indices("t", actor="bob").tables
+    assert (done.end, done.statistics) == (End.PUBLISHED, left)
+    assert world.lake.ensure_indices("t", actor="bob").tables[0].end is End.NOTHING
+
+
+def test_there_is_nothing_left_to_build(world: OptimizeWorld) -> None:
+    world.create()
+    world.insert(1)
+    declare(world, {COLUMNS: "v"})
+    with cutting_in(
+        Failpoint.OPTIMIZE_AFTER_FILES, lambda: world.other.apply("alter table t drop column v", actor="ann")
+    ):
+        [done] = world.lake.ensure_indices("t", actor="bob").tables
+    assert (done.end, done.commit) == (End.GIVEN_UP, None)
+    assert world.commits()[0] != "build the indices of default.t"
+
+
 def test_what_other_engines_wrote_is_kept(world: OptimizeWorld) -> None:
     """Statistics of other snapshots stay where they are."""
     world.create()

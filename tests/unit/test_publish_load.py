@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from uuid import UUID
 
 import duckdb
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
@@ -157,6 +159,8 @@ REFUSED, LOSSY = "refused", "lossy"
         ([True], pa.bool_(), IntegerType(), REFUSED),
         ([1.5, None], pa.float64(), FloatType(), [1.5, None]),
         ([0.1], pa.float64(), FloatType(), LOSSY),
+        ([1.5], pa.float16(), FloatType(), [1.5]),
+        ([1.5], pa.float16(), DoubleType(), [1.5]),
         ([1e39], pa.float64(), FloatType(), LOSSY),
         ([float("inf")], pa.float64(), FloatType(), [float("inf")]),
         ([2**24], pa.int32(), FloatType(), [float(2**24)]),
@@ -407,6 +411,11 @@ BAD_LINES = {
     '{"l": 1}': "row 2 of .*column l",
     '{"m": [1]}': "row 2 of .*column m",
     '{"n": {"x": "y"}}': "row 2 of .*column n",
+    '{"id": 1e30}': r"row 2 of .*column id is long in the table: 1E\+30",
+    '{"id": 1e999999999}': "row 2 of .*column id",
+    '{"m": {"x": 1e400}}': "row 2 of .*column m .*too large for double",
+    '{"s": {"a": {"x": 1.5}}}': "row 2 of .*column s",
+    '{"n": {"1": "\\ud800"}}': "row 2 of .*column n .*surrogates",
     '{"zzz": 1}': "a column that the table does not have: zzz",
     "[1]": "line 2 of .* is no JSON object",
     "{": "line 2 of .* is not JSON",
@@ -421,6 +430,69 @@ def test_lines_that_do_not_fit(lake: LakeWorld, tmp_path: Path) -> None:
         with pytest.raises(TableUsageError, match=message):
             lake.lake.load("t", path)
     assert everything(lake.lake, "t") == []
+
+
+def test_fractions_in_lines_are_the_nearest_numbers(lake: LakeWorld, tmp_path: Path) -> None:
+    create(lake.lake, "t", {"id": LongType(), "f": FloatType(), "d": DoubleType()})
+    path = tmp_path / "rows.ndjson"
+    lines = [
+        '{"id": 1, "f": 0.1, "d": 0.1}',
+        '{"id": 2, "f": Infinity, "d": -Infinity}',
+        '{"id": 3.0, "f": 3, "d": 1e3}',
+    ]
+    path.write_text("\ufeff" + "\r\n".join(lines))  # as some editors write it
+    lake.lake.load("t", path)
+    nearest = pa.scalar(0.1, pa.float32()).as_py()
+    found = [tuple(row.values()) for row in everything(lake.lake, "t")]
+    assert found == [(1, nearest, 0.1), (2, float("inf"), float("-inf")), (3, 3.0, 1000.0)]
+    for line in ('{"f": 3.4028236e38}', '{"d": 1e309}', '{"d": -1e400}'):
+        path.write_text(line)
+        with pytest.raises(TableUsageError, match=r"row 1 of .*too large for (float|double)"):
+            lake.lake.load("t", path)
+
+
+def test_an_empty_line_of_a_single_column_is_a_null(lake: LakeWorld, tmp_path: Path) -> None:
+    create(lake.lake, "t", {"v": StringType()})
+    rows = pa.table({"v": ["a", None, "b", None]})
+    pa.csv.write_csv(rows, tmp_path / "a.csv")
+    assert lake.lake.load("t", tmp_path / "a.csv").rows == 4
+    assert everything(lake.lake, "t", "v nulls last") == rows.sort_by("v").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"),
+    [
+        ('1,"a"', True),
+        ('1,"a"\n', True),
+        ('1,""', True),
+        ('1,""""', True),
+        ('1,"""a"""\r\n', True),
+        ('1,"a\n"', True),
+        ("1,a", True),
+        ('1,5" long', True),
+        ('1,"a', False),
+        ('1,"', False),
+        ('1,"""', False),
+        ('1,"a""', False),
+        ('1,"a\n2,b\n3,c\n', False),
+        ('1,x\n2,"tëxt\r\n3,c', False),
+    ],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_quote_that_is_never_closed(
+    lake: LakeWorld, tmp_path: Path, text: str, closed: bool, compressed: bool
+) -> None:
+    """Arrow takes whatever follows, all other rows too, for the text."""
+    create(lake.lake, "t", {"id": LongType(), "v": StringType()})
+    path = tmp_path / ("a.csv.gz" if compressed else "a.csv")
+    data = f"id,v\n{text}".encode()
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    if closed:
+        assert lake.lake.load("t", path).rows == 1
+    else:
+        with pytest.raises(UsageError, match="a quote that is never closed"):
+            lake.lake.load("t", path)
+        assert everything(lake.lake, "t") == []
 
 
 def test_what_is_not_given_is_the_write_default_or_null(lake: LakeWorld, tmp_path: Path) -> None:
@@ -496,6 +568,7 @@ BAD_SOURCES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no file": (lambda folder: folder / "nope.csv", "there is no file"),
     "no match": (lambda folder: str(folder / "*.csv"), "there is no file"),
     "a folder": (lambda folder: folder, "is a folder"),
+    "a pipe": (lambda folder: folder / "pipe.csv", "is no file that can be read twice"),
     "no names": (lambda _: [], "names no file"),
     "a suffix": (lambda folder: folder / "a.xyz", "cannot be told from its name"),
     "broken": (lambda folder: folder / "broken.parquet", "broken.parquet cannot be read as parquet"),
@@ -509,6 +582,7 @@ BAD_SOURCES: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_sources_that_cannot_be_read(lake: LakeWorld, tmp_path: Path) -> None:
     create(lake.lake, "t", {"id": LongType(), "v": StringType()})
     (tmp_path / "a.xyz").write_text("")
+    os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "broken.parquet").write_text("PAR1 no PAR1")
     (tmp_path / "ragged.tsv").write_text("id\tv\n1\ta\n2\n")
     (tmp_path / "empty.tsv").write_text("")
@@ -597,6 +671,21 @@ def test_a_merge_takes_the_last_row_of_each_key(lake: LakeWorld) -> None:
     assert (loaded.rows, loaded.updated) == (2, 1)
     found = [tuple(row.values()) for row in everything(lake.lake, "t")]
     assert found == [(1, 1, "a"), (2, 22, "b"), (3, 31, None)]  # a column that is not given is not changed
+
+
+def test_files_of_a_merge_have_the_same_columns(lake: LakeWorld, tmp_path: Path) -> None:
+    """Or the rows of one would empty what only the other has."""
+    create(lake.lake, "t", WIDE)
+    lake.lake.load("t", pa.table({"id": [1, 2], "n": [1, 2], "v": ["a", "b"]}))
+    (tmp_path / "a.csv").write_text("id,n\n1,10\n")
+    (tmp_path / "b.csv").write_text("id,v\n2,x\n")
+    (tmp_path / "c.ndjson").write_text('{"id": 2, "v": "y"}\n{"id": 3}\n')
+    for other in ("b.csv", "c.ndjson"):
+        with pytest.raises(TableUsageError, match=r"a\.csv does not have the column v"):
+            lake.lake.load("t", [tmp_path / "a.csv", tmp_path / other], "merge")
+    for each in ("a.csv", "b.csv", "c.ndjson"):
+        lake.lake.load("t", tmp_path / each, "merge")
+    assert [tuple(row.values()) for row in everything(lake.lake, "t")] == [(1, 10, "a"), (2, 2, "y"), (3, None, None)]
 
 
 def test_a_merge_keeps_row_ids(lake: LakeWorld) -> None:

@@ -822,6 +822,24 @@ class TestJobs:
         assert ready.rows() == ready.model
 
 
+@pytest.mark.hazard("P10")
+def test_p10_cleanup_keeps_what_a_rebase_committed_behind_a_link(world: OptimizeWorld) -> None:
+    """A list shows what lies there by its own path, the table spells that of the link."""
+    world.create()
+    world.insert(1)
+    world.insert(2)
+    data = Path(world.lake.table("t").metadata.location.removeprefix("file://")) / "data"
+    data.rename(Path(world.url) / "elsewhere")
+    data.symlink_to(Path(world.url) / "elsewhere")
+    with cutting_in(Failpoint.PUBLISH_AFTER_SIDECAR, lambda: world.insert(9, lake=world.other)):
+        [done] = world.lake.optimize("t", actor="bob").tables
+    assert done.rebases == 1
+    world.clock.advance(timedelta(hours=1))
+    cleaned = world.process().cleanup(older_than=timedelta(minutes=30))
+    assert not any(each.path.endswith(".parquet") for each in cleaned.deleted)
+    assert world.rows() == world.model
+
+
 def test_a_table_that_has_drifted_is_not_written_to(world: OptimizeWorld) -> None:
     world.create()
     world.insert(1)

@@ -30,8 +30,8 @@ def test_p13_two_recoverers_that_both_find_nothing_in_the_log_tell_it_once(
     first, second = world.process(), world.process()
     look, pending = first.catalog.outcome, [second.writing.recovery.sweep]
 
-    def outcome(branch: str, operation: Ulid) -> Commit | None:
-        found = look(branch, operation)
+    def outcome(branch: str, operation: Ulid, *, above: str | None = None) -> Commit | None:
+        found = look(branch, operation, above=above)
         if found is None and pending and operation != sidecar.operation:
             pending.pop()()
         return found

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.view.metadata import ViewMetadata
 
 from headwater.catalog.errors import ExpectedVersionMismatchError
 from headwater.catalog.model import RefKind, TableContent, TableKey, ViewContent
@@ -27,6 +28,7 @@ from headwater.publish.constraints.model import Check, ForeignKey, OnDelete
 from headwater.publish.errors import ConstraintViolationError, PublishOutcomeUnknownError, RecoveryPendingError
 from headwater.publish.model import Verdict, WriterKind
 from headwater.publish.requests import FOR_OPERATION
+from headwater.publish.schema.model import ObjectChange
 from headwater.storage.memory import MemoryStore
 from tests.fixtures.engines import by_duckdb, by_pyiceberg
 from tests.fixtures.lakes import LakeWorld
@@ -275,6 +277,27 @@ class TestRows:
         with pytest.raises(HeadwaterError, match="t_check"):
             lake_of(process).apply("create table t (x int, check (x + interval 1 day))", actor="ann")
 
+    @pytest.mark.hazard("P8")
+    def test_p8_a_new_parent_meanwhile_does_not_escape_a_least_number(self, shop: Lake) -> None:
+        """Its writer reads no row of the child, whose demands it knows from before."""
+        least = "alter table shop.orders add constraint least check (count(*) over (partition by customer) >= 1)"
+        with shop.transaction(actor="ann") as tx:
+            tx.sql("delete from shop.customers where id = 2")
+        told: list[ObjectChange] = []
+
+        def insert_without_an_order() -> None:
+            with shop.transaction(actor="ann") as tx:
+                tx.sql("insert into shop.customers values (3, 'zoe')")
+                told.extend(shop.apply(least, actor="bob").changes)
+
+        with pytest.raises(ExpectedVersionMismatchError, match=r"shop\.customers"):
+            insert_without_an_order()
+        assert [(str(each.key), each.statements) for each in told] == [
+            ("shop.customers", ("more rows must refer to each row of shop.customers",)),
+            ("shop.orders", (least,)),
+        ]
+        assert shop.apply("alter table shop.orders rename column amount to price", actor="bob").changes[1:] == ()
+
 
 class TestRename:
     def test_the_content_stays(self, shop: Lake, process: Process) -> None:
@@ -449,7 +472,8 @@ class TestViews:
         assert shop.query("select * from rich").to_pylist() == [{"who": 1}]
         content = process.pinned("shop.totals")
         assert isinstance(content, ViewContent)
-        view = shop.view_at(content)
+        view = shop.metadata_of(content)
+        assert isinstance(view, ViewMetadata)
         assert view.schemas[0].column_names == ["who", "total"]
         assert view.properties["comment"] == "by customer"
 

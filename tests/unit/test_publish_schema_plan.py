@@ -18,6 +18,7 @@ from headwater.kernel.randomness import seeded
 from headwater.publish.constraints.codec import constraints_of
 from headwater.publish.constraints.model import Cardinality, Check, ForeignKey, OnDelete
 from headwater.publish.creation import born
+from headwater.publish.schema.ddl import table_ddl
 from headwater.publish.schema.model import Plan
 from headwater.publish.schema.parse import parse
 from headwater.publish.schema.plan import plan
@@ -236,6 +237,17 @@ class TestParse:
             ("create view v as", "1:17", "missing"),
             ("create table t (x int references p on delete set null)", "1:46", "on delete"),
             ("alter table t add partition field rot13(x)", "1:35", "no such transform"),
+            ("create table t (x timestamp(6))", "1:28", "nothing in parentheses"),
+            ("create table t (x time with time zone)", "1:24", "no zone"),
+            ("create table t (x int, unique (x))", "1:31", "UNIQUE is not supported"),
+            ("create table `t` (x int)", "1:14", "a name is missing"),
+            ("create index i on t (x)", "1:8", "cannot be done"),
+            ("alter view v rename to w", "1:7", "cannot be done"),
+            ("create table t (x int) with (a = null)", "1:34", "has no value"),
+            ('create table t ("a.b" int, a struct<b: int>)', "1:16", "columns of one table"),
+            ("create table t (x timestamp check (x < localtimestamp))", "1:36", "another value each time"),
+            ("create table t (x timestamp check (age(x) > interval 1 day))", "1:36", "another value each time"),
+            ("create table t (x string check (x = current_user))", "1:33", "another value each time"),
         ],
     )
     def test_an_error_says_where(self, sql: str, place: str, what: str) -> None:
@@ -471,6 +483,10 @@ class TestConstraints:
         ("create table t (x int) with ('headwater.incarnation' = 'x')", "kept by the lake"),
         ("create table t (x int default 5)", "format version 3"),
         ("alter table orders alter amount set default 5", "format version 3"),
+        ("create table t (x int default 1.5) with ('format-version' = '3')", "does not fit"),
+        ("create table t (x bigint default '1.5') with ('format-version' = '3')", "does not fit"),
+        ("create table t (x double default 1e400) with ('format-version' = '3')", "does not fit"),
+        ("create table t (x double default 'Infinity') with ('format-version' = '3')", "does not fit"),
         ("alter table orders drop partition field day(x)", "no partition field"),
         ("drop namespace shop; create table shop.t (x int)", "not there"),
     ],
@@ -537,3 +553,13 @@ def test_nothing_of_the_standing_is_changed() -> None:
     lake.plan("alter table customers rename to c; alter table orders add column x int; drop table orders")
     assert lake.contents == before
     assert lake.documents == documents
+
+
+def test_the_script_of_a_column_with_a_dot_in_its_name() -> None:
+    lake = PaperLake('create table t ("a.b" int, c struct<d: int>) partitioned by ("a.b", c.d)')
+    assert 'PARTITIONED BY ("a.b", "c"."d")' in table_ddl(TableKey.parse("t"), lake["t"])
+
+
+def test_a_moment_is_written_as_in_sql() -> None:
+    lake = PaperLake("create table t (x timestamp default '2026-11-15 09:30:00') with ('format-version' = '3')")
+    assert "DEFAULT '2026-11-15T09:30:00'" in table_ddl(TableKey.parse("t"), lake["t"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater.catalog.model import TableKey
-from headwater.publish.parsing import parse
-from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
+from headwater.kernel.errors import UsageError
+from headwater.publish.sql.parsing import parse
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update, When
 
 T = TableKey.parse("t")
 
@@ -30,6 +31,21 @@ T = TableKey.parse("t")
             "merge into t using s using (id) when matched then delete",
             Merge(T, "t", "s", "s", '"t"."id" = "s"."id"', (When(True, None, None),)),
         ),
+        (
+            "update a.t set x = A.T.y where a.t.z in (select a.t.z from a.t)",
+            Update(TableKey.parse("a.t"), "t", (("x", "T.y"),), "", "t.z IN (SELECT t.z FROM a.t)"),
+        ),
+        (
+            "delete from a.t where exists (select 1 from b.t where a.t.z = 1)",
+            DeleteRows(TableKey.parse("a.t"), "t", "", "EXISTS(SELECT 1 FROM b.t WHERE a.t.z = 1)"),
+        ),
+        (
+            "merge into t using (select 1 as id) using (id) when matched then delete",
+            Merge(
+                T, "t", "(SELECT 1 AS id) AS source", "source", '"t"."id" = "source"."id"', (When(True, None, None),)
+            ),
+        ),
+        ("delete from t where j ->> 'a.b' = 1", DeleteRows(T, "t", "", "(j ->> 'a.b') = 1")),
         ("delete from t", DeleteRows(T, "t", "", None)),
         ("delete from t where x in (select y from s)", DeleteRows(T, "t", "", "x IN (SELECT y FROM s)")),
         (
@@ -85,10 +101,24 @@ def test_statements(sql: str, statement: Statement) -> None:
         ("merge into t using s on true when not matched by source then update set *", "does not set a column"),
         ("merge into t using s on true when not matched then insert (a, b) values (1)", "2 columns and gives 1 values"),
         ("merge into t using s on true when not matched then insert (a, a) values (1, 2)", "column a is given twice"),
+        (
+            "merge into t using s on true when matched then delete when matched and t.a then update set a = 1",
+            "WHEN number 2 is never reached",
+        ),
         ("truncate t", "TRUNCATETABLE does not change rows"),
+        ("delete from t\nwhere a = 'x", "does not end (at 2:11)"),
+        ("delete from t /* all", "does not end (at 1:"),
+        ("delete from t where a =", "something is missing (at 1:"),
+        (f"delete from t where {'(' * 5000}true{')' * 5000}", "nested too deeply"),
     ],
 )
 def test_mistakes(sql: str, said: str) -> None:
     with pytest.raises(StatementError) as caught:
         parse(sql)
     assert said in caught.value.message
+
+
+def test_what_duckdb_has_no_word_for_is_refused() -> None:
+    """sqlglot would leave the format out, and the condition would be about another text."""
+    with pytest.raises(UsageError, match="'format' is not supported"):
+        parse("delete from t where to_char(at, 'YYYY') = '2024'")

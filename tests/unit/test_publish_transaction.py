@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import random
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import ListType, LongType, NestedField, StringType, UUIDType
 
 from headwater.catalog.errors import ExpectedVersionMismatchError
 from headwater.catalog.model import TableKey
 from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.publish.constraints.model import ForeignKey, OnDelete
-from headwater.publish.statements import StatementError
-from headwater.publish.working import GivenRows, WorkingTable
+from headwater.publish.sql.statements import StatementError
+from headwater.publish.sql.working import GivenRows, WorkingTable
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.model import ROW_ID_COLUMN
 from headwater.tables.partitions import AddPartitionField
+from headwater.tables.scan import plan_scan
 from tests.fixtures.lakes import LakeWorld
 from tests.fixtures.tables import TableWorld
 from tests.unit.constraint_tables import create
@@ -83,6 +88,22 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
             "when not matched by source and o.customer = 30 then delete "
             "when not matched by source then update set total = -1.0 "
             "when not matched by target then insert (id, customer) values (s.id, 10)"
+        ),
+    ),
+    "select * within": (
+        "insert into orders select * from orders where id = 1",
+        (
+            "delete from orders where id in "
+            "(select id from (select distinct * from orders) group by id having count(*) > 1)"
+        ),
+        "update orders set total = 9 where (id, customer) in (select * exclude (total) from orders where id = 1)",
+        (
+            "delete from orders using (select * from orders union all select 3, 3, 3) s "
+            "where s.id = orders.id and s.total = 3"
+        ),
+        (
+            "merge into orders using (select * from orders except select 1, 10, 9) s on orders.id = s.id "
+            "when matched then update set total = 0"
         ),
     ),
     "nothing matches": ("delete from orders where id = 12345", "update orders set total = 0 where false"),
@@ -212,6 +233,16 @@ def test_p8_write_skew(bank: LakeWorld) -> None:
         ("insert into orders values ('x', 2, 3.0)", HeadwaterError, "x"),
         ("update orders set id = c.id from customers c", UsageError, "more than once"),
         ("delete from orders where nope = 1", HeadwaterError, "nope"),
+        (
+            "merge into orders using customers on orders.customer = id when not matched then insert (id) values (9)",
+            HeadwaterError,
+            "Ambiguous",
+        ),
+        (
+            "merge into orders using customers on id = id when not matched by source then delete",
+            HeadwaterError,
+            "Ambig",
+        ),
         ("update orders set total = \n nope + 1", HeadwaterError, "nope"),
         ("update orders set total = read_csv('/etc/passwd')", HeadwaterError, ""),
         ("drop table orders", StatementError, "DROP does not change rows"),
@@ -228,6 +259,14 @@ def test_a_statement_that_fails_changes_nothing(
     assert "line" not in caught.value.fields  # that would be one of a SELECT that the author has never seen
     assert everything(bank, "orders") == before
     assert bank.lake.catalog.ref("main").hash == head
+
+
+def test_a_file_that_is_gone_is_one_of_the_table_that_the_statement_names(bank: LakeWorld) -> None:
+    [task] = plan_scan(bank.lake.files, bank.lake.table("orders").metadata).tasks
+    Path(unquote(urlsplit(task.file.file_path).path)).unlink()
+    with pytest.raises(HeadwaterError, match=r"table default\.orders") as caught:
+        run(bank, "delete from orders where id = 1")
+    assert caught.value.fields["table"] == "default.orders"
 
 
 def test_a_lake_that_is_open_for_reading_only(bank: LakeWorld) -> None:
@@ -335,6 +374,31 @@ def test_a_transaction_that_has_ended(bank: LakeWorld) -> None:
     assert len(everything(bank, "orders")) == 3
 
 
+def test_statements_of_threads_take_turns(bank: LakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread is in the middle of a statement that fails when another begins one that does not."""
+    within, other_has_ended = threading.Event(), threading.Event()
+
+    def stalling(_self: WorkingTable, _given: GivenRows) -> pa.Table:
+        within.set()
+        other_has_ended.wait(0.3)
+        raise ZeroDivisionError
+
+    def failing() -> None:
+        with pytest.raises(ZeroDivisionError):
+            tx.insert("orders", ORDERS)
+
+    with bank.lake.transaction(actor="ann") as tx:
+        tx.sql("delete from orders where id = 1")
+        monkeypatch.setattr(WorkingTable, "fit", stalling)
+        thread = threading.Thread(target=failing)
+        thread.start()
+        assert within.wait(10)
+        tx.sql("insert into orders values (9, 10, 1.0)")
+        other_has_ended.set()
+        thread.join()
+    assert [row[0] for row in everything(bank, "orders")] == [2, 3, 4, 9]
+
+
 # Rows from outside
 
 
@@ -374,6 +438,9 @@ def test_rows_are_given_in_several_ways(bank: LakeWorld, rows: GivenRows) -> Non
         ([{"id": 2**70}], "column id of default.orders is int64"),
         ([{"total": "x"}], "column total of default.orders is double"),
         ([1], "a list of dicts"),
+        ([{}], "a row is a dict from column to value, of one or more"),
+        ([{1: 2}], "a row is a dict from column to value"),
+        ([{"total": "\ud800"}], "column total of default.orders is double"),
         ({"id": [1]}, "a list of dicts"),
         (pa.table({"id": pa.array([2**63], pa.uint64())}), "column id does not hold all of the values"),
         (pa.table([[1], [2]], names=["id", "ID"]), "given twice"),
@@ -415,6 +482,33 @@ def test_columns_within_columns(lake: LakeWorld) -> None:
         tx.sql("delete from t where id = 2")
     found = lake.lake.query("select id, s.a as a, s.b as b, m from t order by id").to_pylist()
     assert found == [{"id": 1, "a": 1, "b": ["x"], "m": [("k", 1)]}, {"id": 3, "a": 12, "b": ["y"], "m": None}]
+
+
+def test_ids_within_columns(lake: LakeWorld) -> None:
+    """Arrow makes no arrays of such a type by itself."""
+    wanted = Schema(NestedField(1, "id", LongType()), NestedField(2, "l", ListType(3, UUIDType(), False)))
+    lake.lake.create_table("t", wanted, actor="ann")
+    one = UUID(int=1)
+    with lake.lake.transaction(actor="ann") as tx:
+        tx.insert("t", pa.table({"id": [1, 2], "l": pa.array([[one.bytes], None], pa.list_(pa.binary(16)))}))
+        tx.sql("insert into t (id) values (3)")
+        tx.sql("delete from t where id = 2")
+        with pytest.raises(UsageError, match="column l of"):
+            tx.insert("t", [{"l": [one]}])
+    assert everything(lake, "t") == [(1, [str(one)]), (3, None)]
+
+
+def test_a_merge_asks_a_fickle_source_once(lake: LakeWorld) -> None:
+    """A row that one WHEN has seen below the limit must not be above it for the next."""
+    lake.create("t", pa.table({"id": range(200), "n": [0.0] * 200}))
+    with lake.lake.transaction(actor="ann") as tx:
+        count = tx.sql(
+            "merge into t using (select id, random() as r from t) s on t.id = s.id and s.r < 0.5 "
+            "when matched then update set n = s.r when not matched then insert values (s.id, s.r)"
+        )
+    assert count == 200
+    found = lake.lake.query("select count(*) filter (n > 0 and n < 0.5) low, count(*) filter (n >= 0.5) high from t")
+    assert sum(found.to_pylist()[0].values()) == 200
 
 
 def test_with_in_front_of_statements(bank: LakeWorld) -> None:

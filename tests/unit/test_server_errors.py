@@ -39,7 +39,7 @@ from headwater.publish.errors import (
     RecoveryPendingError,
     TooLateError,
 )
-from headwater.publish.statements import StatementError
+from headwater.publish.sql.statements import StatementError
 from headwater.query.model import QueryRefusedError, QueryTimeoutError, QueryUsageError
 from headwater.server.errors import TABLE, InProgressError, KeyReusedError, TooManyError, answer_to
 from headwater.storage.errors import ReadOnlyError, StorageOutcomeUnknownError, TransientError

@@ -109,6 +109,7 @@ class NamespaceNotEmptyError(RefusedError):
             namespace=str(namespace),
             table=str(inside),
         )
+        self.namespace = namespace
 
 
 class BehindHorizonError(RefusedError):

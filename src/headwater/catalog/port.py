@@ -144,8 +144,11 @@ class Catalog(Protocol):
         """
         ...
 
-    def outcome(self, branch: str, operation: Ulid) -> Commit | None:
-        """The commit of this operation in the branch's log, as far as history is kept."""
+    def outcome(self, branch: str, operation: Ulid, *, above: str | None = None) -> Commit | None:
+        """The commit of this operation in the branch's log, as far as history is kept.
+
+        Who knows a head that the branch had before the operation looks only `above` it, not through all of history.
+        """
         ...
 
     def hold(self, at: str, *, holder: str) -> AbstractContextManager[Held]:

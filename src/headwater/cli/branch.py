@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from headwater.catalog.model import Ref
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.cli.lakes import open_to_read, split, words, words_and
 from headwater.cli.output import json_option, print_json, print_table
+from headwater.kernel.settings import user_name
 
 _at = click.option(
     "--at",
@@ -75,7 +75,7 @@ def merge(app: App, words: tuple[str, ...], into: str, actor: str | None, messag
     key. What cannot be combined is named, all of it at once, with exit code 3; nothing is changed then.
     """
     url, (source,) = split(app, words, "SOURCE")
-    merged = app.open_lake(url).merge(source, into, actor=actor or getpass.getuser(), message=message)
+    merged = app.open_lake(url).merge(source, into, actor=actor or user_name(), message=message)
     commit = merged.commit
     if as_json:
         print_json({"commit": commit.hash if commit else None, "tables": [str(each) for each in merged.tables]})

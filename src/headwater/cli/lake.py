@@ -46,7 +46,9 @@ def tables(app: App, words: tuple[str, ...], branch: str, at: str | None, as_jso
     listed = list(lake.tables(branch=branch, at=at))
     if as_json:
         print_json([table_json(each) for each in listed])
-    elif listed:
+    elif not listed:
+        click.echo("there are no tables")
+    else:
         print_table(("table", "kind", "format", "rows", "data files", "snapshot"), [row_of(each) for each in listed])
     broken = [each for each in listed if each.error]
     for each in broken:
@@ -72,6 +74,9 @@ def commits(
     found = list(islice((each for each in log if actor is None or each.actor == actor), limit))
     if as_json:
         print_json([asdict(each) for each in found])
+        return
+    if not found:
+        click.echo(f"there are no commits of {shown(actor)}")
         return
     print_table(
         ("commit", "time", "actor", "message"),
@@ -149,9 +154,10 @@ def _show_commit(lake: Lake, at_hash: str, *, as_json: bool) -> None:
         ("time", commit.committed_at.isoformat()),
         ("actor", commit.actor),
         ("message", commit.message),
-        *((f"  {name}", value) for name, value in sorted(commit.properties.items())),
     ):
         click.echo(f"{name:10}{shown(value)}")
+    for name, value in sorted(commit.properties.items()):
+        click.echo(f"  {shown(name)} = {shown(value)}")
     click.echo()
     if changes is None:
         click.echo("what it changed is no longer known: its parent is behind the history horizon")

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 import click
 
-from headwater.app import App
+from headwater.app import App, location_of
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.errors import UsageError
 from headwater.lake import Lake
+from headwater.storage.errors import ForbiddenError, MissingCapabilityError
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -48,6 +49,38 @@ def split(app: App, words: tuple[str, ...], *names: str) -> tuple[str, tuple[str
     raise UsageError(f"{len(words)} words were given", hint=f"give {shape}; quote what has spaces")
 
 
+def lake_and_rest(app: App, words: tuple[str, ...], shape: str) -> tuple[str, tuple[str, ...]]:
+    """The same where how many words follow is not fixed: the first is the lake, unless the settings name one.
+
+    They do, and it is taken for the lake all the same, if it is one, or can be nothing else.
+    """
+    if app.settings.lake is not None and not (words and _is_lake(app, words[0])):
+        return app.settings.lake, words
+    if not words:
+        way_out = f"give {shape}; the lake can be set as `lake` in headwater.toml or by HEADWATER_LAKE"
+        raise UsageError("no lake is named", hint=way_out)
+    return words[0], words[1:]
+
+
+def _is_lake(app: App, word: str) -> bool:
+    """Whether the word names a lake. Names of tables have no slash."""
+    if "/" in word:
+        return True
+    around = app.lake_around(word)
+    return around is not None and location_of(around) == location_of(word)
+
+
 def open_to_read(app: App, url: str) -> Lake:
     """The lake, opened for reading only."""
     return app.open_lake(url, read_only=True)
+
+
+def open_to_ask(app: App, url: str) -> Lake:
+    """The lake, opened for a query, which writes nothing but a pin on what it reads.
+
+    Who may not write reads all the same, without a pin.
+    """
+    try:
+        return app.open_lake(url, sweep=False)
+    except (ForbiddenError, MissingCapabilityError):
+        return open_to_read(app, url)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
-from headwater.app import App, location_of
+from headwater.app import App
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import words_and
-from headwater.cli.output import json_option, print_json
+from headwater.cli.lakes import lake_and_rest, words_and
+from headwater.cli.output import counted, json_option, print_json
 from headwater.kernel.errors import UsageError
 from headwater.publish.load.model import Format, Mode
+
+_SHAPE = "[LAKE] TABLE FILE..."
 
 
 @click.command()
@@ -50,22 +52,15 @@ def load(
         print_json({"rows": loaded.rows, "updated": loaded.updated, "files": loaded.files, "commit": commit})
         return
     updated = f", {loaded.updated} of them in the place of others" if loaded.updated else ""
-    click.echo(f"{loaded.rows} rows in {loaded.files} data files{updated}")
+    click.echo(f"{counted(loaded.rows, 'row')} in {counted(loaded.files, 'data file')}{updated}")
     click.echo(f"committed {commit[:12]}" if commit else "nothing changed, so nothing was committed")
 
 
 def _lake_table_and_files(app: App, words: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """The first word is the lake, unless the settings name one, and the word is none."""
-    if app.settings.lake is not None and len(words) > 1 and not _is_lake(app, words[0]):
-        return app.settings.lake, words[0], words[1:]
-    if len(words) < 3:
+    url, rest = lake_and_rest(app, words, _SHAPE)
+    if len(rest) < 2:
+        missing = "the table and its files are missing" if not rest else "a file is missing, or the lake is"
         raise UsageError(
-            f"{len(words)} words were given",
-            hint="give [LAKE] TABLE FILE...; the lake can be set as `lake` in headwater.toml or by HEADWATER_LAKE",
+            missing, hint=f"give {_SHAPE}; the lake can be set as `lake` in headwater.toml or by HEADWATER_LAKE"
         )
-    return words[0], words[1], words[2:]
-
-
-def _is_lake(app: App, word: str) -> bool:
-    around = app.lake_around(word)
-    return around is not None and location_of(around) == location_of(word)
+    return url, rest[0], rest[1:]

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except OSError as error:  # of the terminal, the pipe or the disk: everything else has an error of its own
-        sys.stderr.write(f"error: {scrub(str(error))}\n")
+        report(HeadwaterError(str(error)), as_json="--json" in given)
         sys.exit(1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +16,9 @@ from rich.progress import TaskID
 from headwater.app import App
 from headwater.catalog.model import TableKey
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import split, words, words_and
+from headwater.cli.lakes import lake_and_rest, split, words, words_and
 from headwater.cli.output import json_option, print_json, print_table
+from headwater.kernel.settings import user_name
 from headwater.publish.optimize.codec import encode_compactions
 from headwater.publish.optimize.model import (
     DEFAULT_DELETE_RATIO,
@@ -70,12 +70,12 @@ def optimize(
     if its files are no longer what they were, and is left as it is.
     """
     url, tables = _lake_and_tables(app, words)
-    lake = app.open_lake(url)
+    lake = app.open_lake(url, sweep=not dry_run)
     with _shown_progress(quiet=as_json) as progress:
         found = lake.optimize(
             tables,
             branch=branch,
-            actor=actor or getpass.getuser(),
+            actor=actor or user_name(),
             target_size_bytes=target_size_bytes,
             min_files=min_files,
             delete_ratio=delete_ratio,
@@ -99,7 +99,7 @@ def indices(app: App, words: tuple[str, ...], branch: str, actor: str | None, dr
     headwater.statistics.partitions = true                   what is in each partition
     """
     url, tables = _lake_and_tables(app, words)
-    lake, who = app.open_lake(url, sweep=False), actor or getpass.getuser()
+    lake, who = app.open_lake(url, sweep=False), actor or user_name()
     with _shown_progress(quiet=as_json) as progress:
         found = lake.ensure_indices(tables, branch=branch, actor=who, dry_run=dry_run, progress=progress)
     _show(found, dry_run=dry_run, as_json=as_json)
@@ -140,11 +140,8 @@ def _shown_progress(*, quiet: bool) -> Iterator[Progress]:
 
 
 def _lake_and_tables(app: App, words: tuple[str, ...]) -> tuple[str, tuple[str, ...] | None]:
-    """The first word is the lake, unless the settings name one and the word can only be a table: it has no slash."""
-    if not words or (app.settings.lake is not None and "/" not in words[0]):
-        url, _ = split(app, ())
-        return url, words or None
-    return words[0], words[1:] or None
+    url, tables = lake_and_rest(app, words, "[LAKE] [TABLE...]")
+    return url, tables or None
 
 
 def _show(found: Optimized, *, dry_run: bool, as_json: bool) -> None:

@@ -28,6 +28,11 @@ def shown(text: object) -> str:
     )
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things: 1 row, 2 rows."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
     click.echo(json.dumps(value, indent=2, default=_plain))

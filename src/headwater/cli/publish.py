@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import asdict
 
 import click
@@ -10,8 +9,10 @@ import click
 from headwater.app import App
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.cli.lakes import split, words, words_and
-from headwater.cli.output import json_option, print_json, print_table, shown
+from headwater.cli.output import counted, json_option, print_json, print_table, shown
+from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import parse_ulid
+from headwater.kernel.settings import user_name
 from headwater.publish.model import Recovered, Sidecar
 
 
@@ -26,14 +27,14 @@ def mutate(app: App, words: tuple[str, ...], branch: str, actor: str | None, mes
     """Run INSERT, UPDATE, DELETE and MERGE statements as one transaction: all of them land, or none."""
     url, statements = _lake_and_statements(app, words)
     lake = app.open_lake(url)
-    with lake.transaction(branch=branch, actor=actor or getpass.getuser(), message=message) as transaction:
+    with lake.transaction(branch=branch, actor=actor or user_name(), message=message) as transaction:
         counts = [transaction.sql(sql) for sql in statements]
     commit = transaction.commit
     if as_json:
         print_json({"operation": transaction.operation, "rows": counts, "commit": commit.hash if commit else None})
         return
     for count in counts:
-        click.echo(f"{count} rows")
+        click.echo(counted(count, "row"))
     click.echo(f"committed {commit.hash[:12]}" if commit else "nothing changed, so nothing was committed")
 
 
@@ -52,8 +53,7 @@ def _lake_and_statements(app: App, words: tuple[str, ...]) -> tuple[str, tuple[s
 def sidecars(app: App, words: tuple[str, ...], as_json: bool) -> None:
     """List changes that have begun and not ended; a sidecar that cannot be read is an error at the end."""
     url, _ = split(app, words)
-    lake = app.open_lake(url, sweep=False)
-    sound, broken = lake.writing.sidecars.readable()
+    sound, broken = app.open_sidecars(url).readable()
     if as_json:
         print_json([_sidecar_json(each) for each in sound])
     elif sound:
@@ -74,6 +74,8 @@ def sidecars(app: App, words: tuple[str, ...], as_json: bool) -> None:
 @click.pass_obj
 def recover(app: App, words: tuple[str, ...], operation: str | None, branch: str, dry_run: bool, as_json: bool) -> None:
     """Roll changes of dead writers forward or back; every recovery is told in the log."""
+    if operation is not None and dry_run:
+        raise UsageError("one operation is settled, or not: there is no dry run of it", hint="leave one of them out")
     url, _ = split(app, words)
     recovery = app.open_lake(url, sweep=False).writing.recovery
     if operation is not None:
@@ -83,12 +85,11 @@ def recover(app: App, words: tuple[str, ...], operation: str | None, branch: str
         else:
             click.echo(f"committed {commit.hash[:12]}" if commit else "not committed, and never will be")
         return
-    if dry_run:
-        plan = recovery.plan()
-        found = [each for _, each in plan if each is not None]
-        waiting = [sidecar.operation for sidecar, each in plan if each is None]
-    else:
-        found, waiting = list(recovery.sweep()), []
+    done = () if dry_run else recovery.sweep()
+    # What is left after a sweep: only what may still be alive.
+    plan = recovery.plan()
+    found = [each for _, each in plan if each is not None] if dry_run else list(done)
+    waiting = [sidecar.operation for sidecar, each in plan if each is None]
     if as_json:
         print_json({"dry_run": dry_run, "recovered": [_recovered_json(each) for each in found], "waiting": waiting})
         return

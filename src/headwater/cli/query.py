@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from headwater.app import App
-from headwater.cli.lakes import at_options, split, words_and
-from headwater.cli.output import json_option, print_table, shown
+from headwater.cli.lakes import at_options, open_to_ask, split, words_and
+from headwater.cli.output import counted, json_option, print_table, shown
 from headwater.query.output import csv_schema, for_csv, rows_of, to_json, unique
 
 # What a terminal is shown of an answer; files and pipes get all of it by --json or --csv.
@@ -37,7 +37,7 @@ def query(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv are two answers: give one of them")
     url, (sql,) = split(app, words, "SQL")
-    lake = app.open_lake(url, sweep=False)
+    lake = open_to_ask(app, url)
     with lake.stream(sql, branch=branch, at=at) as reader:
         if as_json:
             names = unique(reader.schema.names)
@@ -66,5 +66,5 @@ def _print(reader: pa.RecordBatchReader, limit: int) -> None:
             break
         lines.append(tuple("NULL" if value is None else str(value) for value in row))
     print_table(reader.schema.names, lines)
-    count = "1 row" if len(lines) == 1 else f"{len(lines)} rows"
-    click.echo(f"({count}{', and more: raise --limit, or use --json or --csv' if more else ''})", err=True)
+    rest = ", and more: raise --limit, or use --json or --csv" if more else ""
+    click.echo(f"({counted(len(lines), 'row')}{rest})", err=True)

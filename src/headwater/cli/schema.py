@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from pathlib import Path
 
 import click
 
-from headwater.app import App, location_of
+from headwater.app import App
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import at_options, open_to_read, split, words_and
+from headwater.cli.lakes import at_options, lake_and_rest, open_to_read, split, words_and
 from headwater.cli.output import json_option, print_json, shown
 from headwater.kernel.errors import UsageError
+from headwater.kernel.settings import user_name
 from headwater.publish.schema.model import Applied, ObjectChange
 
 _STANDARD_INPUT = "-"
@@ -61,7 +61,7 @@ def apply(
     """
     url, (file,) = split(app, words, "FILE.sql|-")
     applied = app.open_lake(url, sweep=not dry_run).apply(
-        _script(file), branch=branch, actor=actor or getpass.getuser(), message=message, dry_run=dry_run
+        _script(file), branch=branch, actor=actor or user_name(), message=message, dry_run=dry_run
     )
     if as_json:
         print_json(_json(applied))
@@ -126,15 +126,7 @@ def show(app: App, words: tuple[str, ...], branch: str, at: str | None, as_json:
 
 
 def _lake_and_table(app: App, words: tuple[str, ...]) -> tuple[str, str | None]:
-    """One word is the lake, unless the settings name one, and the word is none."""
-    if len(words) == 1 and app.settings.lake is not None and not _is_lake(app, words[0]):
-        return app.settings.lake, words[0]
-    if len(words) == 2:
-        return words[0], words[1]
-    url, _ = split(app, words)
-    return url, None
-
-
-def _is_lake(app: App, word: str) -> bool:
-    around = app.lake_around(word)
-    return around is not None and location_of(around) == location_of(word)
+    url, tables = lake_and_rest(app, words, "[LAKE] [TABLE]")
+    if len(tables) > 1:
+        raise UsageError(f"{len(tables)} tables were given", hint="give one, or none for all of them")
+    return url, tables[0] if tables else None

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 import click
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.view.metadata import ViewMetadata
 
 from headwater.catalog.model import TableContent, TableKey
 from headwater.cli.output import print_json, print_table, shown
 from headwater.lake import Lake, Listed
+from headwater.publish.constraints.codec import constraints_of
+from headwater.publish.schema.ddl import transformed
 from headwater.tables.metadata import encode_metadata
+from headwater.tables.model import TableCorruptError
 from headwater.tables.views import current_version, encode_view
 
 _TABLE = (TableMetadataV1, TableMetadataV2, TableMetadataV3)
@@ -69,10 +74,12 @@ def _print(key: TableKey, metadata_location: str, metadata: TableMetadata) -> No
         ("location", metadata.location),
         ("metadata", metadata_location),
         ("rows", totals["rows"] if totals["rows"] is not None else "?"),
-        ("partitions", metadata.spec() if metadata.spec().fields else "none"),
-        ("sort order", metadata.sort_order() if metadata.sort_order().fields else "none"),
+        ("primary key", ", ".join(_names(metadata, metadata.schema().identifier_field_ids)) or "none"),
+        ("constraints", _constraints(metadata) or "none"),
+        ("partitions", _partitions(metadata) or "none"),
+        ("sort order", _order(metadata) or "none"),
     ):
-        click.echo(f"{name:12}{shown(value)}")
+        click.echo(f"{name:13}{shown(value)}")
     click.echo()
     print_table(
         ("id", "column", "type", "required", "comment"),
@@ -96,6 +103,32 @@ def _print(key: TableKey, metadata_location: str, metadata: TableMetadata) -> No
                 for each in metadata.snapshots[-20:]
             ],
         )
+
+
+def _constraints(metadata: TableMetadata) -> str:
+    try:
+        return ", ".join(each.name for each in constraints_of(metadata).declared)
+    except TableCorruptError as error:
+        return f"? ({error.message})"
+
+
+def _partitions(metadata: TableMetadata) -> str:
+    fields = [each for each in metadata.spec().fields if not isinstance(each.transform, VoidTransform)]
+    names = _names(metadata, [each.source_id for each in fields])
+    return ", ".join(transformed(field.transform, name) for field, name in zip(fields, names, strict=True))
+
+
+def _order(metadata: TableMetadata) -> str:
+    fields = metadata.sort_order().fields
+    names = _names(metadata, [each.source_id for each in fields])
+    return ", ".join(
+        f"{transformed(field.transform, name)} {field.direction}" for field, name in zip(fields, names, strict=True)
+    )
+
+
+def _names(metadata: TableMetadata, field_ids: Sequence[int]) -> list[str]:
+    """Names of columns; one that is not in the schema any more has its id."""
+    return [metadata.schema().find_column_name(each) or f"column {each}" for each in field_ids]
 
 
 def _print_view(key: TableKey, metadata_location: str, view: ViewMetadata) -> None:

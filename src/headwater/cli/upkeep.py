@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
-
 import click
 
 from headwater.app import App
 from headwater.cli.lakes import split, words
-from headwater.cli.output import json_option, print_json, print_table, shown
+from headwater.cli.output import counted, json_option, print_json, print_table, shown
 from headwater.kernel.durations import parse_duration
+from headwater.kernel.settings import user_name
 from headwater.publish.cleanup.model import Cleaned, Found
 from headwater.publish.errors import HeadsBehindError
 from headwater.publish.repair.model import Drift, Repaired
@@ -42,7 +41,8 @@ def cleanup(app: App, words: tuple[str, ...], older_than: str, dry_run: bool, as
     if len(cleaned.kept) > _SHOWN:
         click.echo(f"kept {len(cleaned.kept) - _SHOWN} more; --json names them")
     count = len(cleaned.deleted) + len(cleaned.residue)
-    click.echo(f"{count} objects, {cleaned.deleted_bytes} bytes {'would go' if dry_run else 'are gone'}")
+    told = f"{counted(count, 'object')}, {counted(cleaned.deleted_bytes, 'byte')}"
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {told}")
 
 
 @click.command()
@@ -58,7 +58,7 @@ def repair(app: App, words: tuple[str, ...], actor: str | None, dry_run: bool, a
     """
     url, _ = split(app, words)
     lake = app.open_lake(url, sweep=False)
-    repaired = lake.repair(actor=actor or getpass.getuser(), dry_run=dry_run)
+    repaired = lake.repair(actor=actor or user_name(), dry_run=dry_run)
     if as_json:
         print_json(_repaired_json(repaired, dry_run=dry_run))
     elif repaired.drifts:

@@ -6,6 +6,7 @@ exist is refused, with the nearest one that does. This is the only module that r
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import tomllib
@@ -227,6 +228,14 @@ def home_folder(environ: Mapping[str, str] | None = None) -> Path:
     if chosen := environ.get("HEADWATER_HOME"):
         return Path(chosen).absolute()
     return Path(environ.get("XDG_DATA_HOME") or _user_folder("HEADWATER_HOME") / ".local" / "share") / "headwater"
+
+
+def user_name() -> str:
+    """Who runs this process, for the log; the user of a container may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 def _user_folder(variable: str) -> Path:

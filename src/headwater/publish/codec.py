@@ -36,6 +36,7 @@ def encode_sidecar(sidecar: Sidecar) -> bytes:
         "properties": dict(sidecar.properties),
         "others": {str(key): _replaced(each) for key, each in sorted(sidecar.others.items())},
         "merge_parent": sidecar.merge_parent,
+        "since": sidecar.since,
     }
     return json.dumps({**values, "sha256": _seal(values)}, indent=1).encode()
 
@@ -62,8 +63,9 @@ def decode_sidecar(data: bytes, path: str) -> Sidecar:
             properties={str(name): str(value) for name, value in values["properties"].items()},
             others={_key(name): _read_replaced(each, path) for name, each in values["others"].items()},
             merge_parent=str(values["merge_parent"]) if values["merge_parent"] is not None else None,
+            since=str(values["since"]) if values.get("since") is not None else None,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError, OverflowError) as error:
         raise SidecarCorruptError(path, f"is not a sidecar, or is damaged: {error}") from error
     except CorruptError as error:
         raise SidecarCorruptError(path, error.message) from error

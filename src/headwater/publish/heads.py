@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
 
-from headwater.catalog.model import TableContent
+from headwater.catalog.model import Content, TableContent
 from headwater.catalog.port import TableHeads
 from headwater.kernel.ids import Ulid
 from headwater.publish.model import HeadFacts, PlannedHead
@@ -64,13 +64,13 @@ class Heads:
         """Whether somebody sits where the head is to move."""
         return _writer(self.sequence(head.path), head.planned_id) is not None
 
-    def facts(self, head: PlannedHead, pinned: object) -> HeadFacts:
-        """What is found of a planned head."""
+    def facts(self, head: PlannedHead, pinned: Content | None) -> HeadFacts:
+        """What is found of a planned head, where the branch holds `pinned`: the table, or anything else (P12)."""
         sequence = self.sequence(head.path)
         latest = sequence.latest()
         content = pinned if isinstance(pinned, TableContent) else None
         return HeadFacts(
-            pinned=content,
+            pinned=pinned,
             pinned_id=self.id_in(head.path, content),
             latest_id=latest.id if latest else 0,
             writer_at_planned=_writer(sequence, head.planned_id),

@@ -44,7 +44,7 @@ class Looking:
             rests_on = sidecar.rests_on
             actual = self._catalog.content(ref.hash, [*sidecar.keys, *rests_on])
             facts = {head: self._facts(head, actual) for head in sidecar.heads}
-            published = self._catalog.outcome(sidecar.branch, sidecar.operation)
+            published = self._catalog.outcome(sidecar.branch, sidecar.operation, above=sidecar.since)
         except RefNotFoundError:
             return Look(Recovered(sidecar.operation, Verdict.DISCARD, {}), {})
         states = {head.key: state_of(sidecar, head, each) for head, each in facts.items()}

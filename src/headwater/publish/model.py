@@ -142,7 +142,8 @@ class Sidecar:
     """The durable note of intent, written before the first head moves.
 
     While `lease_until` lies ahead its writer may be alive, and no other process touches its heads (P1). `drops` are
-    tables that go: they have no head to move. `others` are views and namespaces, which have none at all.
+    tables that go: they have no head to move. `others` are views and namespaces, which have none at all. `since` is the
+    branch's head when the plan was made: whatever becomes of the plan stands above it in the log.
     """
 
     operation: Ulid
@@ -159,6 +160,7 @@ class Sidecar:
     properties: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[TableKey, Replaced] = field(default_factory=dict)
     merge_parent: str | None = None
+    since: str | None = None
 
     @property
     def keys(self) -> tuple[TableKey, ...]:

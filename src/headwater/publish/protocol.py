@@ -45,7 +45,7 @@ from headwater.catalog.errors import (
     ExpectedVersionMismatchError,
     RefConflictError,
 )
-from headwater.catalog.model import Commit, RefKind, TableContent, TableKey
+from headwater.catalog.model import Commit, CommitRequest, RefKind, TableContent, TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UsageError
@@ -53,13 +53,13 @@ from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import new_ulid, time_of
 from headwater.kernel.logs import Log
 from headwater.kernel.randomness import Randomness
-from headwater.publish.errors import DriftError, PublishOutcomeUnknownError, TooLateError
+from headwater.publish.errors import PublishOutcomeUnknownError, TooLateError
 from headwater.publish.forks.protocol import Forks
 from headwater.publish.group import Group
 from headwater.publish.heads import Heads
 from headwater.publish.model import PlannedHead, Sidecar, TableWish, Verdict, Wish
 from headwater.publish.recovery import Recovery
-from headwater.publish.requests import forward_request
+from headwater.publish.requests import commit_forward, forward_request
 from headwater.publish.sidecars import Sidecars
 from headwater.sequence.model import Entry, SequenceConflictError, SequenceOutcomeUnknownError
 from headwater.storage.errors import StorageOutcomeUnknownError
@@ -118,19 +118,19 @@ class Publisher:
         # Healing takes the queues of others' tables too: before our own, or two of us would wait for each other.
         contested = self._recovery.heal(wish.branch, keys)
         with self._recovery.queues.hold(wish.branch, keys):
-            self._refuse_lost(wish)
+            since = self._refuse_lost(wish)
             planned = tuple(self._plan(wish, each) for each in sorted(wish.tables, key=_by_key) if each.staged)
-            self._refuse_hopeless(self._note(wish, planned), contested)
+            self._refuse_hopeless(self._note(wish, planned, since), contested)
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged))
-            return shielded(lambda: self._carry_out(self._note(wish, planned), planned))
+            return shielded(lambda: self._carry_out(self._note(wish, planned, since), planned))
 
     def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:
         """Before anything is written: what no commit can say (P19), and a race that is lost already.
 
         Who finds its place taken only after its note was written has to tell the log that it stepped back.
         """
-        forward_request(sidecar, None, sidecar.actor)
+        forward_request(sidecar, None, actor=sidecar.actor)
         for head in sidecar.heads:
             if head.pinned_key in contested and self._heads.is_taken(head):
                 raise self._forks.lost_head(sidecar, head)
@@ -173,7 +173,7 @@ class Publisher:
         location = table.pinned.metadata_location
         return decode_document(before.payload if before else self._files.read(location), location)
 
-    def _note(self, wish: Wish, planned: Sequence[_Planned]) -> Sidecar:
+    def _note(self, wish: Wish, planned: Sequence[_Planned], since: str) -> Sidecar:
         return Sidecar(
             operation=wish.operation,
             kind=wish.kind,
@@ -189,6 +189,7 @@ class Publisher:
             properties=wish.properties,
             others=wish.others,
             merge_parent=wish.merge_parent,
+            since=since,
         )
 
     def _lease_of(self, wish: Wish) -> datetime:
@@ -213,7 +214,7 @@ class Publisher:
         try:
             self._move_heads(sidecar, planned)
             commit = self._commit(sidecar)
-        except (ConflictError, DriftError) as error:
+        except (ConflictError, RefusedError, UsageError) as error:  # among them that the branch is gone
             done = self._step_back(sidecar, error)
             if done is None:
                 raise
@@ -241,17 +242,20 @@ class Publisher:
 
     def _commit(self, sidecar: Sidecar) -> Commit:
         """Phase C, on whatever the branch's head is: what this change rests on is judged there, by its versions."""
+        request = forward_request(sidecar, None, sidecar.actor)
+
+        def commit(request: CommitRequest) -> Commit:
+            return self._group.commit(request, check=lambda: self._require_lease(sidecar))
+
         for attempt in range(PUBLISH_RETRIES + 1):
             try:
-                return self._group.commit(
-                    forward_request(sidecar, None, sidecar.actor), check=lambda: self._require_lease(sidecar)
-                )
+                return commit_forward(commit, request) if sidecar.heads else commit(request)
             except CatalogBusyError:
                 if attempt == PUBLISH_RETRIES:
                     raise
             except ExpectedVersionMismatchError:
                 # Whoever took us for dead may have made our commit in our place.
-                done = self._catalog.outcome(sidecar.branch, sidecar.operation)
+                done = self._recovery.outcome(sidecar)
                 if done is not None:
                     return done
                 raise
@@ -275,7 +279,7 @@ class Publisher:
         try:
             recovered = self._recovery.conclude(sidecar)
             if recovered.verdict in (Verdict.PUBLISHED, Verdict.FORWARD):
-                return self._catalog.outcome(sidecar.branch, sidecar.operation)
+                return self._recovery.outcome(sidecar)
         except HeadwaterError as error:
             _log.warning("a lost change is still to be rolled back", operation=sidecar.operation, error=str(error))
             raise PublishOutcomeUnknownError(
@@ -283,8 +287,8 @@ class Publisher:
             ) from error
         return None
 
-    def _refuse_lost(self, wish: Wish) -> None:
-        """Before anything is written: is everything still as the wish was made on?"""
+    def _refuse_lost(self, wish: Wish) -> str:
+        """Before anything is written: is everything still as the wish was made on? Returns the head that says so."""
         ref = self._catalog.ref(wish.branch)
         if ref.kind is not RefKind.BRANCH:
             raise UsageError(f"{wish.branch} is a tag, and takes no commits", hint="name a branch", ref=wish.branch)
@@ -302,6 +306,7 @@ class Publisher:
         if not wish.tables and not wish.others and wish.merge_parent is None:
             raise RefusedError("there is nothing to publish")
         self._refuse_swept(wish)
+        return ref.hash
 
     def _refuse_swept(self, wish: Wish) -> None:
         """Before anything is written: a change that began before the staging horizon would be refused later (P10).
@@ -343,5 +348,5 @@ def shielded(work: Callable[[], T]) -> T:
             except BaseException as asked:
                 stop = asked
     if stop is not None:
-        raise stop
+        raise stop from future.exception()
     return future.result()

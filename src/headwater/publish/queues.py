@@ -24,6 +24,18 @@ class WriteQueues:
                 stack.enter_context(self._lock(branch, key))
             yield
 
+    @contextmanager
+    def hold_if_free(self, branch: str, keys: Iterable[TableKey]) -> Iterator[bool]:
+        """The same, without waiting; False, and none of them is kept, while somebody of this process has one."""
+        with ExitStack() as stack:
+            for lock in [self._lock(branch, key) for key in sorted(set(keys))]:
+                if not lock.acquire(blocking=False):
+                    stack.close()
+                    yield False
+                    return
+                stack.callback(lock.release)
+            yield True
+
     def _lock(self, branch: str, key: TableKey) -> threading.RLock:
         with self._guard:
             return self._locks.setdefault((branch, key), threading.RLock())

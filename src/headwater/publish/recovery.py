@@ -41,7 +41,7 @@ from headwater.catalog.model import Commit, CommitRequest, RefKind, TableKey
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import ConflictError, HeadwaterError
+from headwater.kernel.errors import ConflictError, CorruptError, HeadwaterError, RefusedError, UsageError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import Ulid
 from headwater.kernel.logs import Log
@@ -61,6 +61,7 @@ from headwater.publish.requests import (
     FOR_OPERATION,
     audit,
     audit_request,
+    commit_forward,
     forward_request,
     restored_request,
     settled_request,
@@ -156,8 +157,11 @@ class Recovery:
             if not self._is_over(sidecar):
                 continue
             try:
-                done.append(self._under_queues(sidecar, may_undo=self._is_own(sidecar)))
-            except (RecoveryAbortedError, ConflictError) as error:
+                # Whoever of this process has the queues is alive, or has healed what it needs: nobody waits for that.
+                with self.queues.hold_if_free(sidecar.branch, sidecar.keys) as is_free:
+                    if is_free:
+                        done.append(self._under_queues(sidecar, may_undo=self._is_own(sidecar)))
+            except (CorruptError, ConflictError, RefusedError, UsageError) as error:
                 _log.warning("not recovered", operation=sidecar.operation, error=str(error))
         return tuple(each for each in done if each is not None and each.commit is not None)
 
@@ -171,7 +175,7 @@ class Recovery:
             if not self._is_over(sidecar):
                 raise self._pending(sidecar, sidecar.heads[0].key)
             self._under_queues(sidecar)
-            return self._catalog.outcome(sidecar.branch, operation)
+            return self.outcome(sidecar)
         found = self._somewhere(branch, operation)
         if found is None:
             # A commit whose answer was lost may still be on its way: to the place in history that this one takes.
@@ -182,6 +186,13 @@ class Recovery:
     def conclude(self, sidecar: Sidecar) -> Recovered:
         """Undo one's own change, or finish it if it can no longer be undone. The caller holds the queues."""
         return self._finish(sidecar)
+
+    def outcome(self, sidecar: Sidecar) -> Commit | None:
+        """The commit of this change, if its branch has one."""
+        try:
+            return self._catalog.outcome(sidecar.branch, sidecar.operation, above=sidecar.since)
+        except RefNotFoundError:
+            return None
 
     # One sidecar
 
@@ -231,7 +242,7 @@ class Recovery:
 
     def _carry_out(self, sidecar: Sidecar, found: Look) -> Recovered:
         meant = found.meant
-        _log.warning("recovering", operation=sidecar.operation, verdict=str(meant.verdict), kind=str(sidecar.kind))
+        _log.info("recovering", operation=sidecar.operation, verdict=str(meant.verdict), kind=str(sidecar.kind))
         match meant.verdict:
             case Verdict.ABORT:
                 raise RecoveryAbortedError(sidecar.operation, meant.states)
@@ -256,12 +267,12 @@ class Recovery:
 
     def _roll_forward(self, sidecar: Sidecar, meant: Recovered) -> Commit:
         told = audit(sidecar, Verdict.FORWARD, meant.states)
-        return self._commit(forward_request(sidecar, None, RECOVERY_ACTOR, told))
+        return self._commit(forward_request(sidecar, None, RECOVERY_ACTOR, told), above=sidecar.since)
 
     def _roll_back(self, sidecar: Sidecar, found: Look) -> Commit:
         """Occupy every planned id, then pin what took its place."""
         restored = self._rollback.restore(sidecar, found)
-        return self._commit(restored_request(sidecar, restored, found.meant.states))
+        return self._commit(restored_request(sidecar, restored, found.meant.states), above=sidecar.since)
 
     # The log
 
@@ -281,24 +292,24 @@ class Recovery:
         return self._tell(sidecar, sidecar.branch, found.meant)
 
     def _tell(self, sidecar: Sidecar, branch: str, meant: Recovered) -> Commit:
-        return self._commit(audit_request(sidecar, branch, meant.verdict, meant.states))
+        return self._commit(audit_request(sidecar, branch, meant.verdict, meant.states), above=sidecar.since)
 
-    def _commit(self, request: CommitRequest) -> Commit:
-        """Commit on whatever the branch's head is, once: one that is in the log is not made again."""
+    def _commit(self, request: CommitRequest, *, above: str | None = None) -> Commit:
+        """Commit on whatever the branch's head is, once: one that is in the log, `above` that, is not made again."""
         branch, operation = request.branch, request.operation
         for _ in range(_TRIES):
             # On the very head whose log does not have it: two recoverers tell the same only once (P13).
             head = self._catalog.ref(branch).hash
-            done = self._catalog.outcome(branch, operation)
+            done = self._catalog.outcome(branch, operation, above=above)
             if done is not None:
                 return done
             try:
-                return self._catalog.commit(replace(request, head=head))
+                return commit_forward(lambda each: self._catalog.commit(replace(each, head=head)), request)  # noqa: B023
             except (CatalogBusyError, RefConflictError):
                 continue
             except (ConflictError, RefNotFoundError):
                 break  # what it rests on has changed: a version, the branch itself, or the staging horizon
-        done = self._catalog.outcome(branch, operation)
+        done = self._catalog.outcome(branch, operation, above=above)
         if done is None:
             raise OvertakenError(operation)
         return done

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from headwater.catalog.model import Change, CommitRequest, Content, Delete, Put, TableContent, TableKey
+from headwater.catalog.errors import NamespaceNotEmptyError
+from headwater.catalog.model import Change, Commit, CommitRequest, Content, Delete, Put, TableContent, TableKey
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.ids import Ulid, time_of
 from headwater.publish.model import RECOVERY_ACTOR, HeadState, Sidecar, Verdict, WriterKind, audit_operation
@@ -39,6 +41,20 @@ def forward_request(
         incarnation=sidecar.branch_incarnation,
         began_at=time_of(sidecar.operation),
     )
+
+
+def commit_forward(commit: Callable[[CommitRequest], Commit], request: CommitRequest) -> Commit:
+    """Commit what heads have moved for; a namespace that was to go, and has something in it by then, stays (P19).
+
+    Whether a namespace is empty is no version that could be compared beforehand. Refused for that, again and again,
+    the change could go neither forward nor back.
+    """
+    while True:
+        try:
+            return commit(request)
+        except NamespaceNotEmptyError as error:
+            changes = {key: change for key, change in request.changes.items() if key != error.namespace}
+            request = replace(request, changes=changes)
 
 
 def restored_request(

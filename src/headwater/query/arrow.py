@@ -28,13 +28,14 @@ def with_uuids(schema: pa.Schema, uuids: Sequence[bool]) -> pa.Schema:
 def convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in the schema that `with_uuids` made."""
     arrays = [
-        _uuids(column) if each.type == pa.uuid() and column.type != pa.uuid() else column
+        uuids_of(column) if each.type == pa.uuid() and column.type != pa.uuid() else column
         for column, each in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _uuids(texts: pa.Array) -> pa.Array:
+def uuids_of(texts: pa.Array) -> pa.Array:
+    """UUIDs from their text."""
     digits = pc.fill_null(pc.replace_substring(texts, "-", ""), "0" * 32)
     data = bytes.fromhex("".join(digits.to_pylist()))
     valid = pc.is_valid(texts)

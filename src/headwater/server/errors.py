@@ -55,7 +55,7 @@ from headwater.kernel.logs import scrub_value
 from headwater.publish.branches.model import MergeConflictError
 from headwater.publish.errors import ConstraintViolationError, RecoveryPendingError, TooLateError
 from headwater.publish.schema.places import SchemaError
-from headwater.publish.statements import StatementError
+from headwater.publish.sql.statements import StatementError
 from headwater.query.model import QueryMemoryError, QueryRefusedError, QueryTimeoutError, QueryUsageError
 from headwater.storage.errors import ReadOnlyError
 

@@ -241,7 +241,11 @@ class FileStore:
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE):
                 raise TransientError(self.name, path, error.strerror or "") from error
-            raise StorageError(f"{self.name}: {path}: {error.strerror}", store=self.name, path=path) from error
+            if error.errno == errno.EROFS:
+                raise ForbiddenError(self.name, path, error.strerror or "") from error
+            raise StorageError(
+                f"{self.name}: {path or 'the folder'}: {error.strerror}", store=self.name, path=path
+            ) from error
 
 
 def _without_blocking(path: str, flags: int) -> int:

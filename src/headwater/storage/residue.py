@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from headwater.kernel.logs import Log
 from headwater.storage.confined import ConfinedStore
 from headwater.storage.file import FileStore
 from headwater.storage.paths import RESERVED_PREFIX
@@ -20,6 +21,8 @@ from headwater.storage.wrapper import StoreWrapper
 
 _SUFFIX = ".tmp"
 
+_log = Log("storage")
+
 
 def clear_residue(store: ObjectStore, before: datetime, *, dry_run: bool = False) -> tuple[ObjectMeta, ...]:
     """Remove what was left before this moment, where the store is a folder; returns what that is."""
@@ -27,10 +30,16 @@ def clear_residue(store: ObjectStore, before: datetime, *, dry_run: bool = False
     if folder is None:
         return ()
     left = tuple(meta for meta in _residue(folder) if meta.last_modified < before)
-    if not dry_run:
-        for meta in left:
-            (folder / meta.path).unlink(missing_ok=True)
-    return left
+    return left if dry_run else tuple(meta for meta in left if _is_removed(folder / meta.path))
+
+
+def _is_removed(file: Path) -> bool:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:  # somebody else's; it disturbs nobody
+        _log.warning("what a killed put left cannot be removed", path=str(file), error=str(error))
+        return False
+    return True
 
 
 def _folder(store: ObjectStore) -> Path | None:

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from headwater.kernel.errors import UsageError
-from headwater.storage.errors import InvalidPathError, ObjectNotFoundError
+from headwater.kernel.errors import UnavailableError, UsageError
+from headwater.storage.errors import InvalidPathError, ObjectNotFoundError, StorageOutcomeUnknownError
 from headwater.storage.paths import check_path
 from headwater.storage.port import Create, ObjectStore
 from headwater.tables.model import NewFile, OutsideLakeError, TableCorruptError
@@ -96,7 +96,11 @@ class Files:
 
         def store_one(placed: tuple[ObjectStore, str, bytes]) -> None:
             store, path, data = placed
-            store.put(path, data, Create())
+            try:
+                store.put(path, data, Create())
+            except StorageOutcomeUnknownError as error:
+                # Nothing refers to it, so nothing was changed, whether or not it is there.
+                raise UnavailableError(f"nothing was changed: {error.message}", hint="try again", path=path) from error
 
         everything = [(*self._place_new(each.location), each.data) for each in files]
         if len(everything) < 2 or self._workers < 2:

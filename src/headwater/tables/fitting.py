@@ -94,10 +94,19 @@ def _fit_list(values: pa.Array, kind: ListType, path: str, fitting: Fitting) -> 
     lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))), pa.int64())
     inner = f"{path}.element"
-    elements = _fit(values.flatten(), kind.element_type, inner, fitting)
+    elements = _fit(_elements(values, int(offsets[-1].as_py())), kind.element_type, inner, fitting)
     if kind.element_required:
         elements = _without_nulls(elements, inner, 0, fitting)
     return pa.LargeListArray.from_arrays(offsets, elements, type=arrow_type(kind), mask=values.is_null())
+
+
+def _elements(values: pa.Array, count: int) -> pa.Array:
+    """What the lists hold, one after the other. Where nulls hold nothing it is there; Arrow cannot copy all types."""
+    if not pa.types.is_fixed_size_list(values.type):
+        start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        if end - start == count:
+            return values.values.slice(start, count)
+    return values.flatten()
 
 
 def _fit_map(values: pa.Array, kind: MapType, path: str, fitting: Fitting) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,6 +31,10 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
     UnknownType,
     UUIDType,
 )
@@ -56,6 +61,7 @@ RESERVED_COLUMNS = frozenset(
 )
 LAST_COLUMN_ID = 2147483447
 
+_MOMENTS = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -163,11 +169,17 @@ def default_json(kind: IcebergType, value: object, column: str) -> Any:
             exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
         if isinstance(kind, FloatType):
             exact = as_float(value)
+        if isinstance(kind, _MOMENTS) and isinstance(value, str):
+            exact = value.replace(" ", "T", 1)  # as SQL writes it
         found = literal(exact).to(kind)
         # PyIceberg cuts what is too large down to the largest.
-        fits = not isinstance(found, AboveMax | BelowMin) and (
-            not isinstance(kind, DecimalType) or exact == Decimal(str(value))
-        )
+        fits = not isinstance(found, AboveMax | BelowMin)
+        if isinstance(kind, DecimalType):
+            fits = fits and exact == Decimal(str(value))
+        elif isinstance(kind, IntegerType | LongType):  # it rounds what is no whole number
+            fits = fits and Decimal(found.value) == Decimal(str(value))
+        elif isinstance(kind, FloatType | DoubleType):  # JSON has no such numbers
+            fits = fits and math.isfinite(found.value)
         if not fits or (isinstance(kind, DecimalType) and len(exact.as_tuple().digits) > kind.precision):
             raise ValueError("it does not fit")  # noqa: TRY301
         return to_json(kind, found.value)

@@ -37,7 +37,7 @@ def fit_keys(rows: pa.Table, fields: Sequence[NestedField]) -> pa.Table:
 
 def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
     """The rows; an empty batch when there are none, so that the columns are checked even then."""
-    none = [pa.array([], each.type) for each in rows.schema]
+    none = [pa.nulls(0, each.type) for each in rows.schema]
     return rows.to_batches() or [pa.RecordBatch.from_arrays(none, schema=rows.schema)]
 
 

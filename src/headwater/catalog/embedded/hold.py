@@ -12,6 +12,7 @@ process dies, leaves a pin that expires by itself: excess only.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class Hold:
         self._held = held
         self._ttl = ttl
         self._clock = clock
+        self._process = os.getpid()
         self._lost: PinLostError | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"hold-{held.pin.pin}", daemon=True)
@@ -66,6 +68,8 @@ class Hold:
 
     def has_time(self) -> bool:
         """Whether it was renewed in time, so that another may lean on it."""
+        if self._process != os.getpid():
+            return False  # a forked child knows nothing of when its parent lets go
         return self._lost is None and self._held.pin.expires_at - self._clock.now() >= self._ttl / 2
 
     def start(self) -> None:

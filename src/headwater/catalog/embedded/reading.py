@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 
 from headwater.catalog.embedded.codec import MIGRATIONS, Migrations, decode_commit, decode_manifest
 from headwater.catalog.embedded.decide import found_branch, found_ref, is_kept, is_under_a_ref, judge_kept
@@ -103,10 +104,14 @@ class EmbeddedReader:
         with self._reading(before.commit, after.commit):
             return self._trees.diff(before.tree, after.tree)
 
-    def outcome(self, branch: str, operation: Ulid) -> Commit | None:
-        """The commit of this operation in the branch's log, as far as history is kept."""
+    def outcome(self, branch: str, operation: Ulid, *, above: str | None = None) -> Commit | None:
+        """The commit of this operation in the branch's log, as far as history is kept, or down to the commit `above`.
+
+        A branch that was set back meanwhile does not lead there: its whole log is looked through then.
+        """
         head = found_branch(self._seen().manifest, branch).hash
-        return next((commit for commit in self.log(head) if commit.operation == operation), None)
+        newer = takewhile(lambda commit: commit.hash != above, self.log(head))
+        return next((commit for commit in newer if commit.operation == operation), None)
 
     def _seen(self) -> Seen:
         entry = self._history.latest()

@@ -1,7 +1,9 @@
 """The documents of a table that both sides changed, combined: columns, partitioning, order, properties. Pure.
 
 Columns, partitioning and order belong together, as ids of one are used by the other: they are taken as a whole from the
-side that changed them. Properties are combined one by one. Whether rows must be combined is said, not done.
+side that changed them. Properties are combined one by one, and so are tags and branches of snapshots: those of the
+target are kept, those of the source are taken as far as their snapshots are. Whether rows must be combined is said, not
+done.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 
 from headwater.catalog.model import TableKey
 from headwater.kernel.ids import Ulid
 from headwater.publish.branches.decide import three_way
 from headwater.publish.branches.model import Combined, Conflict
-from headwater.publish.constraints.codec import REFERENCED_BY, constraint_properties, constraints_of
+from headwater.publish.constraints.codec import CONSTRAINTS, REFERENCED_BY, constraint_properties, constraints_of
+from headwater.publish.schema.demands import mentioned
 from headwater.tables.head import OPERATION, PREVIOUS, WRITER
 from headwater.tables.metadata_log import with_log_entry
 from headwater.tables.model import TableVersion
@@ -82,9 +86,14 @@ def combine(
     of_source = snapshot == theirs and theirs != ours
     chosen = source if of_source else target
     own = {name: value for name, value in chosen.properties.items() if name in _OWN}
-    metadata = chosen.model_copy(update={**shape, "properties": {**own, **properties}})
+    refs = _combined_refs(key, bases, source, target, chosen)
+    if isinstance(refs, Conflict):
+        return refs
+    metadata = chosen.model_copy(update={**shape, "refs": refs, "properties": {**own, **properties}})
     if snapshot is None and not primary_key(metadata):
         return Conflict(key, "has rows that were changed on both sides, and no primary key to combine them by")
+    if (column := _astray(metadata, source, target)) is not None:
+        return Conflict(key, f"has constraints of one side that speak of {column}, which the other dropped or renamed")
     return Combined(checked(metadata), of_source, needs_rows=snapshot is None)
 
 
@@ -115,6 +124,41 @@ def _combined_properties(
             combined[name] = held[0]
     referrers = _referrers(*(constraints_of(each).referenced_by for each in (base, source, target)))
     return {**combined, **referrers}
+
+
+def _astray(made: TableMetadata, *sides: TableMetadata) -> str | None:
+    """A column that constraints speak of, and that is another one here than where they come from, or none."""
+    text, columns = made.properties.get(CONSTRAINTS), _ids(made)
+    found = []
+    for side in sides:
+        if side.properties.get(CONSTRAINTS) == text:
+            then = _ids(side)
+            spoken_of = {name for each in constraints_of(side).declared for name in mentioned(each, side.schema())}
+            found.append(next((name for name in sorted(spoken_of) if columns.get(name) != then.get(name)), None))
+    return None if None in found else found[0]
+
+
+def _ids(metadata: TableMetadata) -> dict[str, int]:
+    return {each.name: each.field_id for each in metadata.schema().fields}
+
+
+def _combined_refs(
+    key: TableKey, bases: Sequence[TableMetadata], source: TableMetadata, target: TableMetadata, chosen: TableMetadata
+) -> dict[str, SnapshotRef] | Conflict:
+    """The snapshots that have names; the current one is that of the document that was chosen."""
+    combined = {name: each for name, each in chosen.refs.items() if name == MAIN_BRANCH}
+    there = {each.snapshot_id for each in chosen.snapshots}
+    names = {name for side in (*bases, source, target) for name in side.refs} - {MAIN_BRANCH}
+    for name in sorted(names):
+        ours, theirs = (target.refs.get(name),), (source.refs.get(name),)
+        held = _agreed([three_way((base.refs.get(name),), theirs, ours) for base in bases])
+        if held is None:
+            return Conflict(key, f"has a snapshot called {name} that was changed on both sides")
+        if held[0] is not None and held[0].snapshot_id in there:
+            combined[name] = held[0]
+        elif held == ours != (None,):
+            return Conflict(key, f"has a snapshot called {name} on the target, which the source has no longer")
+    return combined
 
 
 def _referrers(base: Sequence[TableKey], source: Sequence[TableKey], target: Sequence[TableKey]) -> Mapping[str, str]:

@@ -48,8 +48,8 @@ from headwater.publish.branches.results import Result, drops, others, wish_for
 from headwater.publish.branches.rows import Asking, changed_rows
 from headwater.publish.model import Attempt, Wish, WriterKind
 from headwater.publish.service import Writing
+from headwater.publish.sql.working import WorkingTable
 from headwater.publish.state import State
-from headwater.publish.working import WorkingTable
 from headwater.query import QueryOptions
 from headwater.tables.model import TableVersion
 

@@ -12,7 +12,7 @@ from headwater.catalog.model import TableContent, TableKey, ViewContent
 from headwater.publish.branches.documents import following
 from headwater.publish.branches.model import Place, Step, Take, TakeNamespace
 from headwater.publish.model import Replaced, TableWish
-from headwater.publish.working import WorkingTable
+from headwater.publish.sql.working import WorkingTable
 from headwater.tables.model import Staged, TableVersion
 from headwater.tables.operations import edit_planned
 from headwater.tables.scan import plan_scan

@@ -19,8 +19,8 @@ from headwater.catalog.model import TableKey
 from headwater.publish.branches.decide import differing_files
 from headwater.publish.branches.documents import primary_key
 from headwater.publish.branches.model import MOST_KEYS_NAMED, Conflict
-from headwater.publish.selects import FILE, POSITION, ROW_ID, WAS, Shape
-from headwater.publish.working import WorkingTable
+from headwater.publish.sql.selects import FILE, POSITION, ROW_ID, WAS, Shape
+from headwater.publish.sql.working import WorkingTable
 from headwater.query import OpenTable, QueryOptions
 from headwater.query.types import name
 from headwater.tables.files import Files

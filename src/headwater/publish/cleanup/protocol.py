@@ -88,6 +88,7 @@ class Cleanup:
         self._sidecars = sidecars
         # The very store that files are read from: of another nothing would seem to be in use.
         self._store, _ = files.place(f"{location}/_")
+        self._location = location
         self._clock = clock
         self._margin = margin
 
@@ -95,7 +96,9 @@ class Cleanup:
         """Delete what nothing ever referenced and is older than this; a dry run publishes and deletes nothing."""
         keeping = self._keeping()
         horizon = self._horizon(keeping, older_than, dry_run=dry_run)
-        survey = Survey(self._catalog, keeping, self._sidecars, self._files, self._store, margin=self._margin)
+        survey = Survey(
+            self._catalog, keeping, self._sidecars, self._files, location=self._location, margin=self._margin
+        )
         self._sidecars.pending()  # one that cannot be read is found out before anything else is
         listed = _sorted(self._list())
         known = survey.look(horizon)
@@ -122,7 +125,10 @@ class Cleanup:
     def _horizon(self, keeping: Keeping, older_than: timedelta, *, dry_run: bool) -> datetime:
         if older_than < timedelta(0):
             raise UsageError("what is younger than now cannot be cleaned up", hint="give an age, like 3d")
-        wanted = self._clock.now() - older_than
+        try:
+            wanted = self._clock.now() - older_than
+        except OverflowError:
+            raise UsageError("nothing is as old as that", hint="give a shorter age, like 3d") from None
         if not dry_run:
             return keeping.publish_staging_horizon(wanted)
         present = keeping.horizons().staging

@@ -6,6 +6,8 @@ not be read stays unreadable for this survey, whatever a later try would find.
 
 from __future__ import annotations
 
+import os.path
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
@@ -19,13 +21,14 @@ from headwater.kernel.logs import Log
 from headwater.publish.cleanup.decide import folder_of, root_of
 from headwater.publish.cleanup.model import Known
 from headwater.publish.sidecars import Sidecars
-from headwater.storage.port import ObjectStore
-from headwater.tables.files import Files
+from headwater.tables.files import Files, normalise
 from headwater.tables.head import METADATA_FOLDER
 from headwater.tables.layout import DATA_PATH
 from headwater.tables.metadata import decode_metadata
-from headwater.tables.model import OutsideLakeError
 from headwater.tables.reach import Unreadable, reach_all
+
+_FILE = "file://"
+_SLASHES = re.compile("/{2,}")
 
 _log = Log("publish")
 
@@ -39,15 +42,15 @@ class Survey:
         keeping: Keeping,
         sidecars: Sidecars,
         files: Files,
-        store: ObjectStore,
         *,
+        location: str,
         margin: timedelta,
     ) -> None:
         self._catalog = catalog
         self._keeping = keeping
         self._sidecars = sidecars
         self._files = files
-        self._store = store
+        self._location = normalise(location)
         self._margin = margin
         self._seen: set[str] = set()
         self._documents: set[str] = set()
@@ -127,9 +130,11 @@ class Survey:
             self._reached.add(path)
 
     def _path(self, location: str) -> str | None:
-        """The path in this lake; None for what lies elsewhere, which nobody here deletes."""
-        try:
-            store, path = self._files.place(location)
-        except OutsideLakeError:
+        """The path in this lake by which a list shows it; None for what lies elsewhere, which nobody here deletes."""
+        wanted, prefix = normalise(location), self._location + "/"
+        if not wanted.startswith(prefix):
             return None
-        return path if store is self._store else None
+        if prefix.startswith(_FILE):  # lists follow no links
+            wanted, prefix = (os.path.realpath(each.removeprefix(_FILE)) for each in (wanted, prefix))
+            return os.path.relpath(wanted, prefix) if wanted.startswith(prefix + "/") else None
+        return _SLASHES.sub("/", wanted.removeprefix(prefix))

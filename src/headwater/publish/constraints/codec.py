@@ -23,6 +23,8 @@ from headwater.tables.model import TableCorruptError
 CONSTRAINTS = "headwater.constraints"
 REFERENCED_BY = "headwater.referenced-by"
 
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError, OverflowError)
+
 
 def constraints_of(metadata: TableMetadata) -> Constraints:
     """What the table's own metadata says; a property that cannot be read is an error, never an absence."""
@@ -77,8 +79,8 @@ def _declared(metadata: TableMetadata) -> tuple[Constraint, ...]:
     if text is None:
         return ()
     try:
-        return tuple(_decode(each) for each in json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+        return tuple(_decode(each) for each in _list(json.loads(text)))
+    except _DAMAGE as error:
         raise TableCorruptError(metadata.location, f"has a property {CONSTRAINTS} that is damaged: {error}") from error
 
 
@@ -110,11 +112,18 @@ def _referenced_by(metadata: TableMetadata) -> tuple[TableKey, ...]:
     if text is None:
         return ()
     try:
-        return tuple(_key(each) for each in json.loads(text))
-    except (ValueError, TypeError, IndexError, UsageError) as error:
+        return tuple(_key(_list(each)) for each in _list(json.loads(text)))
+    except _DAMAGE as error:
         raise TableCorruptError(
             metadata.location, f"has a property {REFERENCED_BY} that is damaged: {error}"
         ) from error
+
+
+def _list(value: object) -> list[Any]:
+    """An empty text or object is not a list with nothing in it: it is damage."""
+    if not isinstance(value, list):
+        raise TypeError(f"{json.dumps(value)} is not a list")
+    return value
 
 
 def _names(values: Sequence[Any]) -> tuple[str, ...]:

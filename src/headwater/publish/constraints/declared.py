@@ -16,8 +16,8 @@ from headwater.publish.constraints.codec import constraints_of
 from headwater.publish.constraints.model import Cardinality, Check, Constraint, ForeignKey
 from headwater.publish.constraints.sql import PRIMARY_KEY, Link
 from headwater.publish.errors import ConstraintBrokenError
+from headwater.publish.sql.dialect import AsWritten, said
 
-_DIALECT = "duckdb"
 # What a check may not hold: it is about one row, and its answer is the same whoever asks.
 _REFUSED = (exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
 
@@ -33,11 +33,11 @@ class Condition:
 def validate_check(expression: str, schema: Schema) -> Condition:
     """The check, if it is one condition on the columns of one row of such a table; an error says what it is instead."""
     try:
-        tree = sqlglot.parse_one(expression, dialect=_DIALECT, into=exp.Condition)
+        tree = sqlglot.parse_one(expression, dialect=AsWritten, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
         raise _no_check(expression, "it is not one SQL condition") from error
     if (other := tree.find(*_REFUSED)) is not None:
-        raise _no_check(expression, f"it may not hold {other.sql(dialect=_DIALECT)}")
+        raise _no_check(expression, f"it may not hold {said(other)}")
     columns = []
     for column in tree.find_all(exp.Column):
         # `s.a` is the part a of the column s: a check has no table to name.
@@ -47,7 +47,7 @@ def validate_check(expression: str, schema: Schema) -> Condition:
         columns.append(found)
     if not columns:
         raise _no_check(expression, "it mentions no column")
-    return Condition(tree.sql(dialect=_DIALECT, comments=False), _ordered(schema, columns))
+    return Condition(said(tree, comments=False), _ordered(schema, columns))
 
 
 def columns_needed(metadata: TableMetadata) -> tuple[str, ...]:

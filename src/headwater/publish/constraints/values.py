@@ -76,8 +76,8 @@ def grown(more: pa.Table | None, less: pa.Table | None, columns: Sequence[str], 
 
 
 def table(key: TableKey) -> str:
-    """A table as SQL names it."""
-    return ".".join(name(part) for part in key.elements)
+    """A table as SQL names it; its namespace is one name, because DuckDB's grammar has no room for those of many."""
+    return ".".join(name(part) for part in (".".join(key.namespace), key.name) if part)
 
 
 def _counted(rows: pa.Table, columns: Sequence[str], kinds: Sequence[pa.DataType], by: int) -> pa.Table:

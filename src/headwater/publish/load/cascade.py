@@ -7,13 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.catalog.model import TableContent, TableKey
-from headwater.publish import selects
 from headwater.publish.constraints.cascade import cascading
 from headwater.publish.constraints.values import grown
 from headwater.publish.model import TableWish
 from headwater.publish.questions import Questions
+from headwater.publish.sql import selects
+from headwater.publish.sql.working import WorkingTable
 from headwater.publish.state import State
-from headwater.publish.working import WorkingTable
 from headwater.tables.model import TableVersion
 from headwater.tables.operations import edit_planned
 from headwater.tables.scan import plan_scan
@@ -38,7 +38,7 @@ def taken_along(
                 continue
             child = children.setdefault(link.child, _working(state, link.child))
             sql = selects.referring(child.shape, link.columns, keys)
-            gone = questions(sql, {keys.key: keys.rows}, positions=(link.child,))
+            gone = questions(sql, {keys.key: keys.rows}, places_of=link.child)
             child.remove(gone)
             questions.pending = replace(
                 before, deletes={**before.deletes, **{each: table.deletes for each, table in children.items()}}

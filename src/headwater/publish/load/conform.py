@@ -25,7 +25,7 @@ def conformed(pieces: Iterable[Piece], schema: Schema) -> Iterator[Fitted]:
     for piece in pieces:
         names = match_columns(piece.batch.schema.names, known, piece.origin)
         batch = piece.batch.rename_columns(list(names)) if list(names) != piece.batch.schema.names else piece.batch
-        yield Fitted(_fit(batch, piece, schema, arrow), frozenset(names))
+        yield Fitted(piece.origin, _fit(batch, piece, schema, arrow), frozenset(names), piece.is_sparse)
 
 
 def _fit(batch: pa.RecordBatch, piece: Piece, schema: Schema, arrow: pa.Schema) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from headwater.catalog.model import TableKey
 from headwater.kernel.errors import UsageError
 from headwater.publish.constraints.model import Cardinality, Constraints
-from headwater.publish.load.model import Format, Mode
+from headwater.publish.load.model import Fitted, Format, Mode
 from headwater.tables.model import TableUsageError
 
 SUFFIXES: Mapping[str, Format] = {
@@ -128,6 +128,21 @@ def merge_key(key: TableKey, metadata: TableMetadata, constraints: Constraints, 
             table=str(key),
         )
     return list(constraints.primary_key)
+
+
+def columns_given(pieces: Sequence[Fitted]) -> frozenset[str]:
+    """The columns that a merge sets. What one file names and another does not would be emptied by the other's rows."""
+    given = frozenset(name for each in pieces for name in each.given)
+    for each in pieces:
+        lacking = sorted(given - each.given)
+        if lacking and not each.is_sparse:
+            raise TableUsageError(
+                f"{each.origin} does not have the column {lacking[0]}, which others in this merge have",
+                hint="merge them one after the other: a column that is not given is kept as it is",
+                column=lacking[0],
+                source=each.origin,
+            )
+    return given
 
 
 def may_violate(constraints: Constraints) -> bool:

@@ -41,20 +41,26 @@ Source: TypeAlias = (
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows as they were given: where from, behind how many others, and whether values are spelled as text."""
+    """Some rows as they were given: where from, and behind how many others.
+
+    `is_text`: values are spelled as text. `is_sparse`: rows need not have the columns that others of the source have.
+    """
 
     origin: str
     rows_before: int
     batch: pa.RecordBatch
     is_text: bool = False
+    is_sparse: bool = False
 
 
 @dataclass(frozen=True)
 class Fitted:
     """The same rows as the table holds them, and which of its columns were given."""
 
+    origin: str
     batch: pa.RecordBatch
     given: frozenset[str]
+    is_sparse: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ A member that a line does not have takes the column's write default, if it has o
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -44,6 +45,14 @@ _WHOLE: frozenset[type] = frozenset({int, _NONE})
 _NUMBERS: frozenset[type] = frozenset({int, float, Decimal, _NONE})
 _TEXT: frozenset[type] = frozenset({str, _NONE})
 _TRUTHS: frozenset[type] = frozenset({bool, _NONE})
+# What Arrow raises for values that it does not take; half of a surrogate pair is no text.
+_UNFIT = (UnfitError, pa.ArrowException, OverflowError, UnicodeEncodeError)
+_MOST_DIGITS = 19  # of a whole number that a column can hold
+_FLOAT_END = 2.0**128 - 2.0**103  # from here on, the nearest float is infinite
+
+
+class _Named(float):
+    """`NaN`, `Infinity` or `-Infinity`, by this name: a number that is too large is none of them."""
 
 
 def read_lines(lines: Iterable[str], schema: Schema, origin: str) -> Iterator[Piece]:
@@ -53,14 +62,14 @@ def read_lines(lines: Iterable[str], schema: Schema, origin: str) -> Iterator[Pi
     rows_before = 0
     while chunk := list(islice(numbered, _LINES_AT_A_TIME)):
         rows = [_object(decode, line, number, origin) for number, line in chunk]
-        yield Piece(origin, rows_before, _batch(rows, schema, origin, rows_before), is_text=True)
+        yield Piece(origin, rows_before, _batch(rows, schema, origin, rows_before), is_text=True, is_sparse=True)
         rows_before += len(rows)
 
 
 def _decoder(schema: Schema) -> Callable[[str], Any]:
     """Fractions are read as they are spelled where a column can keep that."""
     exact = any(isinstance(each.field_type, DecimalType) for each in index_by_id(schema).values())
-    return json.JSONDecoder(parse_float=Decimal).decode if exact else json.loads
+    return json.JSONDecoder(parse_float=Decimal if exact else None, parse_constant=_Named).decode
 
 
 def _object(decode: Callable[[str], Any], line: str, number: int, origin: str) -> dict[str, Any]:
@@ -87,7 +96,7 @@ def _batch(rows: Sequence[Mapping[str, Any]], schema: Schema, origin: str, rows_
         values = [row.get(name) for row in rows]
         try:
             column = _column(values, fields[wanted].field_type)
-        except (UnfitError, pa.ArrowException, OverflowError, UnicodeEncodeError):
+        except _UNFIT:
             raise _culprit(values, fields[wanted], origin, rows_before) from None
         arrays.append(_with_default(column, rows, name, fields[wanted]))
     if not arrays:  # every object is empty
@@ -119,7 +128,7 @@ def _culprit(values: Sequence[Any], field: NestedField, origin: str, rows_before
     for place, value in enumerate(values):
         try:
             _column([value], field.field_type)
-        except (UnfitError, pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        except _UNFIT as error:
             row = rows_before + place + 1
             return TableUsageError(
                 f"row {row} of {origin}: column {field.name} is {field.field_type} in the table: {error}",
@@ -165,7 +174,9 @@ def _natural(kind: IcebergType) -> pa.DataType:
             return pa.bool_()
         case IntegerType() | LongType():
             return pa.int64()
-        case FloatType() | DoubleType():
+        case FloatType():
+            return pa.float32()
+        case DoubleType():
             return pa.float64()
         case DecimalType():
             return pa.decimal128(38, kind.scale)
@@ -188,10 +199,10 @@ def _taken(value: Any, kind: IcebergType) -> Any:
             return [_taken(each, kind.element_type) for each in value]
         case MapType() if isinstance(value, dict):
             return [(_key(name, kind.key_type), _taken(each, kind.value_type)) for name, each in value.items()]
-        case IntegerType() | LongType() if isinstance(value, float | Decimal) and value == value // 1:
-            return int(value)
-        case FloatType() | DoubleType() if isinstance(value, Decimal):
-            return float(value)
+        case IntegerType() | LongType() if isinstance(value, float | Decimal):
+            return _whole(value)
+        case FloatType() | DoubleType() if isinstance(value, float | Decimal):
+            return _nearest(value, kind)
         case DecimalType() if isinstance(value, str):
             return _decimal(value)
         case DecimalType() if isinstance(value, float):  # NaN and the infinite, which JSON of Python has
@@ -201,22 +212,42 @@ def _taken(value: Any, kind: IcebergType) -> Any:
     raise _no_such(value)
 
 
+def _whole(value: float | Decimal) -> int:
+    number = Decimal(value)
+    # A large exponent is not written out: that would be a number of as many digits.
+    if not number.is_finite() or number.adjusted() >= _MOST_DIGITS or number != number.to_integral_value():
+        raise _no_such(value)
+    return int(number)
+
+
+def _nearest(value: float | Decimal, kind: IcebergType) -> float:
+    """The number that is nearest to what was spelled, as in any other text."""
+    number = float(value)
+    end = _FLOAT_END if isinstance(kind, FloatType) else math.inf
+    if abs(number) >= end and not isinstance(value, _Named):
+        raise UnfitError(f"a number is too large for {kind}")
+    return number
+
+
 def _key(name: str, kind: IcebergType) -> Any:
     """A key of a map: JSON has none but text."""
     if isinstance(kind, PrimitiveType) and str not in _accepted(kind):
         try:
-            return _taken(json.loads(name, parse_float=Decimal), kind)
-        except ValueError as error:
+            return _taken(json.loads(name, parse_float=Decimal, parse_constant=_Named), kind)
+        except (ValueError, RecursionError) as error:
             raise _no_such(name) from error
     return name
 
 
 def _decimal(text: str) -> Decimal:
     try:
-        return Decimal(text)
+        number = Decimal(text)
     except ArithmeticError as error:
         raise _no_such(text) from error
+    if not number.is_finite():
+        raise _no_such(text)
+    return number
 
 
 def _no_such(value: Any) -> UnfitError:
-    return UnfitError(f"{value if isinstance(value, Decimal) else json.dumps(value)} is no such value")
+    return UnfitError(f"{value if isinstance(value, Decimal) else json.dumps(value, default=str)} is no such value")

@@ -40,13 +40,13 @@ from headwater.publish.constraints.check import Changed, check_changes, columns_
 from headwater.publish.constraints.codec import constraints_of
 from headwater.publish.load.cascade import staged_child, taken_along
 from headwater.publish.load.conform import conformed
-from headwater.publish.load.decide import counts_what_goes, may_violate, merge_key, only_primary_key
+from headwater.publish.load.decide import columns_given, counts_what_goes, may_violate, merge_key, only_primary_key
 from headwater.publish.load.model import Fitted, LoadOptions, Mode, Piece, Prepared
 from headwater.publish.load.writing import FileWriting
 from headwater.publish.model import TableWish, Wish, WriterKind
 from headwater.publish.questions import Questions
+from headwater.publish.sql.working import WorkingTable
 from headwater.publish.state import State
-from headwater.publish.working import WorkingTable
 from headwater.query import Pending, QueryOptions
 from headwater.tables.arrow import plain_schema
 from headwater.tables.merge import Matches, find_matches, last_of_each, with_row_ids
@@ -200,7 +200,7 @@ class _Load:
         pieces = list(rows)
         names = [each.name for each in self._metadata.schema().fields]
         table = pa.Table.from_batches([each.batch for each in pieces], self._arrow(names))
-        return table, frozenset(name for each in pieces for name in each.given)
+        return table, columns_given(pieces)
 
     def _all_of(self, plan: ScanPlan) -> pa.Table:
         """What constraints need of all rows that are there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from headwater.tables.user_rows import batches_of
 
 _ROWS_AT_A_TIME = 1 << 18
 _GROUP_BYTES, _GROUP_ROWS = 1 << 27, 1 << 21
-_CSV_BLOCK_BYTES = 1 << 22
+_CSV_BLOCK_BYTES = 1 << 24  # a row may not be larger
 _IN_MEMORY = "the source"
 
 
@@ -72,9 +72,11 @@ def _named(text: str) -> list[str]:
     """The files of this name, or of this pattern when there is none of the name."""
     if Path(text).is_dir():
         raise UsageError(f"{text} is a folder", hint=f"name its files: {text.rstrip('/')}/*", path=text)
-    if Path(text).exists():
+    if Path(text).is_file():
         return [text]
-    found = sorted(each for each in glob.glob(text, recursive=True) if not Path(each).is_dir())  # noqa: PTH207  (whole patterns)
+    if Path(text).exists():
+        raise UsageError(f"{text} is no file that can be read twice", hint="write a pipe to a file first", path=text)
+    found = sorted(each for each in glob.glob(text, recursive=True) if Path(each).is_file())  # noqa: PTH207  (whole patterns)
     if not found:
         raise UsageError(f"there is no file {text}", hint="check the name; a pattern must match something", path=text)
     return found
@@ -95,7 +97,7 @@ def _of_file(path: str, file_format: Format, schema: Schema) -> Iterator[Piece]:
             case Format.CSV:
                 yield from _csv(path)
             case Format.NDJSON:
-                with io.TextIOWrapper(io.BufferedReader(pa.input_stream(path)), "utf-8", newline="\n") as lines:
+                with io.TextIOWrapper(io.BufferedReader(pa.input_stream(path)), "utf-8-sig", newline="\n") as lines:
                     yield from read_lines(lines, schema, path)
 
 
@@ -134,19 +136,39 @@ def _csv(path: str) -> Iterator[Piece]:
     """Every column as text: what the texts mean is said by the table. Empty means null, `""` an empty text."""
     with _open_csv(path, ()) as header:
         names = header.schema.names
+    last = None
     with _open_csv(path, names) as reader:
-        yield from _counted(path, chain(batches_of(reader.schema.empty_table()), reader), is_text=True)
+        for piece in _counted(path, chain(batches_of(reader.schema.empty_table()), reader), is_text=True):
+            if piece.batch.num_rows:
+                last = piece.batch.column(piece.batch.num_columns - 1)[-1].as_py()
+            yield piece
+    if last is not None and _ends_within_quotes(path, last):
+        raise pa.ArrowInvalid("the last row has a quote that is never closed")
+
+
+def _ends_within_quotes(path: str, last: str) -> bool:
+    """Whether the last value was opened and not closed; Arrow takes all rows from there on for a part of it."""
+    opened = b'"' + last.replace('"', '""').encode()
+    tail, length = b"", len(opened) + 1
+    with pa.input_stream(path) as stream:
+        while block := stream.read(_CSV_BLOCK_BYTES):
+            tail = (tail + block)[-length:]
+    return tail.endswith(opened) and tail != opened + b'"'
 
 
 @contextmanager
-def _open_csv(path: str, names: Iterable[str]) -> Iterator[pa.csv.CSVStreamingReader]:
+def _open_csv(path: str, names: Sequence[str]) -> Iterator[pa.csv.CSVStreamingReader]:
     with (
         pa.input_stream(path) as stream,
         pa.csv.open_csv(
             stream,
             # In one thread: only then do errors tell the row.
             read_options=pa.csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=delimiter_of(path),
+                newlines_in_values=True,
+                ignore_empty_lines=len(names) != 1,  # of a single column, an empty line is a null
+            ),
             convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.large_string()),
                 null_values=[""],

@@ -37,6 +37,7 @@ from headwater.kernel.logs import Log
 from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.publish.drift import refuse_drift
 from headwater.publish.indices.building import with_statistics
+from headwater.publish.indices.decide import declared_by, with_declared
 from headwater.publish.model import TableWish, Wish, WriterKind
 from headwater.publish.optimize.decide import LARGEST, that_hold
 from headwater.publish.optimize.model import End, Job, Plan, Progress, Purpose, Run, RunState, Spec, TableOutcome
@@ -121,7 +122,7 @@ class Rewriter:
             with self._stand() as (state, held):
                 stood = self._find_again(state, work)
                 if stood is None or not self._rebase(work, stood):
-                    return self._give_up(work, "others changed or deleted rows of the same files meanwhile")
+                    return self._give_up(work, "others changed the same files, or what was to be built, meanwhile")
                 try:
                     return self._publish(work, stood, held)
                 except _MOVED as error:
@@ -197,10 +198,16 @@ class Rewriter:
         hit(Failpoint.OPTIMIZE_AFTER_FILES)
 
     def _rebase(self, work: _Work, stood: _Stood) -> bool:
-        """Keep the groups that hold on the later version; whether anything is left to be done."""
-        had = bool(work.written)
+        """Keep the groups that hold on the later version; whether anything is left to be done.
+
+        Statistics are those that this version declares: a column may have gone, or have another name by now.
+        """
+        had, metadata = bool(work.written), stood.version.metadata
         work.written = that_hold(work.written, work.read, stood.scan)
-        return bool(work.written) or not had
+        if had and not work.written:
+            return False
+        work.plan = with_declared(declared_by(metadata, strict=False), metadata, work.plan)
+        return not work.plan.is_empty
 
     def _publish(self, work: _Work, stood: _Stood, held: Held) -> TableOutcome:
         staging = self._staging(work)

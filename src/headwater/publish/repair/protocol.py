@@ -49,7 +49,7 @@ from headwater.publish.protocol import LEASE
 from headwater.publish.recovery import Recovery
 from headwater.publish.repair.decide import drift_of
 from headwater.publish.repair.model import Drift, DriftState, Repaired
-from headwater.publish.requests import KIND
+from headwater.publish.requests import KIND, forward_request
 from headwater.publish.sidecars import Sidecars
 from headwater.tables.files import Files
 from headwater.tables.metadata import decode_metadata
@@ -169,6 +169,7 @@ class Repair:
             if not left:
                 return None
             sidecar = self._note(branch, left, actor)
+            forward_request(sidecar, None, actor)  # what no commit can say is refused before the note (P19)
             self._sidecars.write(sidecar)
             return self._recovery.conclude(sidecar).commit
 
@@ -188,6 +189,7 @@ class Repair:
             lease_until=self._clock.now() + LEASE,
             heads=tuple(self._planned(each) for each in drifts),
             properties={KIND: "repaired", DRIFT: json.dumps(found, sort_keys=True)},
+            since=self._catalog.ref(branch).hash,
         )
 
     def _planned(self, drift: Drift) -> PlannedHead:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from headwater.catalog.model import Content, Ref, TableKey
 from headwater.catalog.names import DEFAULT_NAMESPACE
-from headwater.publish.questions import Questions
+from headwater.publish.questions import Questions, with_nulls
 from headwater.publish.schema.model import Plan, PlannedTable
 from headwater.publish.state import State
 from headwater.query import OpenTable, OpenView, QueryOptions
@@ -44,7 +43,7 @@ class StateAfter:
     def open(self, key: TableKey) -> OpenTable | OpenView | None:
         """The table or view of this name, or None."""
         if key in self._planned.tables:
-            return OpenTable(_with_nulls(self._planned.tables[key].metadata))
+            return OpenTable(with_nulls(self._planned.tables[key].metadata))
         if key in self._planned.views:
             wanted, _, _ = self._planned.views[key]
             return OpenView(wanted.sql, DUCKDB, (DEFAULT_NAMESPACE,), wanted.columns)
@@ -75,12 +74,3 @@ class Asking(Questions):
         """The table's metadata; None when there is no such table."""
         planned = self._after.planned(key)
         return planned.metadata if planned is not None else super().metadata_of(key)
-
-
-def _with_nulls(metadata: TableMetadata) -> TableMetadata:
-    """The table as it is read to be judged: who takes a column for required looks for no null in it."""
-    schema = metadata.schema()
-    fields = (each.model_copy(update={"required": False}) for each in schema.fields)
-    shown = Schema(*fields, schema_id=schema.schema_id)
-    others = [each for each in metadata.schemas if each.schema_id != schema.schema_id]
-    return metadata.model_copy(update={"schemas": [*others, shown]})

@@ -94,7 +94,7 @@ def read_change(cursor: Cursor) -> tuple[TableChange, ...]:
         return (SetTableProperties(read_properties(cursor)),)
     if cursor.takes("UNSET", "TBLPROPERTIES"):
         cursor.takes("IF", "EXISTS")
-        return (SetTableProperties(removed=_readread_property_names(cursor)),)
+        return (SetTableProperties(removed=_read_property_names(cursor)),)
     if cursor.takes("WRITE", "UNORDERED"):
         return (SetSortOrder(()),)
     if cursor.takes("WRITE", "ORDERED", "BY"):
@@ -102,7 +102,7 @@ def read_change(cursor: Cursor) -> tuple[TableChange, ...]:
     raise cursor.error("there is no such change", "see `headwater schema apply --help`")
 
 
-def _readread_property_names(cursor: Cursor) -> tuple[str, ...]:
+def _read_property_names(cursor: Cursor) -> tuple[str, ...]:
     cursor.expect("(")
     found = [read_property_name(cursor)]
     while cursor.takes(","):

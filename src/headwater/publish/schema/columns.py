@@ -17,13 +17,9 @@ from pyiceberg.types import IcebergType, NestedField
 from headwater.publish.constraints.model import Constraint, ForeignKey, OnDelete
 from headwater.publish.schema.expressions import read_check
 from headwater.publish.schema.types import key_objection, read_literal, read_type
-from headwater.publish.schema.wanted import (
-    SetPrimaryKey,
-)
+from headwater.publish.schema.wanted import SetPrimaryKey
 from headwater.publish.schema.words import Cursor, wrong
-from headwater.tables.columns import (
-    ColumnPath,
-)
+from headwater.tables.columns import ColumnPath
 from headwater.tables.partitions import AddPartitionField
 from headwater.tables.rules import check_all_names, default_json
 
@@ -86,7 +82,10 @@ def read_columns(cursor: Cursor) -> tuple[Schema, tuple[Constraint, ...]]:
             raise wrong(f"the primary key has {name}, which is no column", at)
         if objection := key_objection(by_name[name.lower()].field_type):
             raise wrong(f"column {name} cannot be in the primary key: {objection}", at)
-    schema = Schema(*fields, identifier_field_ids=[by_name[name.lower()].field_id for name in key or of_columns])
+    try:
+        schema = Schema(*fields, identifier_field_ids=[by_name[name.lower()].field_id for name in key or of_columns])
+    except ValueError as error:  # a column "a.b" beside a column a that has a b within it
+        raise wrong(f"these cannot be the columns of one table: {error}", at, "rename one of them") from error
     return schema, tuple(constraint for each in columns for constraint in each.constraints) + tuple(constraints)
 
 
@@ -99,7 +98,8 @@ def _field(cursor: Cursor, column: Column, key: tuple[str, ...]) -> NestedField:
 def is_constraint(cursor: Cursor) -> bool:
     """Whether a constraint of the table comes next, and no column."""
     return any(
-        cursor.sees(*words) for words in (("CONSTRAINT",), ("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("CHECK", "("))
+        cursor.sees(*words)
+        for words in (("CONSTRAINT",), ("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("CHECK", "("), ("UNIQUE", "("))
     )
 
 
@@ -114,6 +114,9 @@ def read_constraint(cursor: Cursor) -> Constraint | SetPrimaryKey:
         columns = cursor.names()
         cursor.expect("REFERENCES")
         return _read_reference(cursor, name, columns)
+    if cursor.takes("UNIQUE"):
+        at_most = "CHECK (count(*) OVER (PARTITION BY a, b) <= 1)"
+        raise cursor.error("UNIQUE is not supported", f"PRIMARY KEY, or {at_most}")
     raise cursor.error("a constraint is missing", "PRIMARY KEY, CHECK or FOREIGN KEY")
 
 
@@ -172,6 +175,8 @@ def read_properties(cursor: Cursor) -> dict[str, str]:
             raise cursor.error(f"property {name} was said before")
         if not cursor.takes("="):
             raise cursor.error("= is missing")
+        if cursor.sees("NULL"):
+            raise cursor.error(f"property {name} has no value", "UNSET TBLPROPERTIES takes it away")
         value = read_literal(cursor)
         found[name] = str(value).lower() if isinstance(value, bool) else str(value)
         if not cursor.takes(","):

@@ -36,6 +36,8 @@ from headwater.tables.properties import (
 )
 from headwater.tables.views import current_version
 
+_ROOT = -1  # what PyIceberg calls the parent of a table's own columns
+
 
 def schema_script(
     namespaces: Mapping[TableKey, Mapping[str, str]],
@@ -128,21 +130,22 @@ def _partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:
         column = schema.find_column_name(field.source_id) or ""
         unnamed = new_spec(schema, [AddPartitionField(column, str(field.transform))]).fields[0].name
         renamed = f" AS {named(field.name)}" if field.name != unnamed else ""
-        found.append(_transformed(field.transform, path) + renamed)
+        found.append(transformed(field.transform, path) + renamed)
     return found
 
 
 def _order_ddl(key: TableKey, metadata: TableMetadata) -> str:
     fields = []
     for field in metadata.sort_order().fields:
-        text = _transformed(field.transform, _path(metadata.schema(), field.source_id))
+        text = transformed(field.transform, _path(metadata.schema(), field.source_id))
         direction = "DESC" if field.direction is SortDirection.DESC else "ASC"
         nulls = "FIRST" if field.null_order is NullOrder.NULLS_FIRST else "LAST"
         fields.append(f"{text} {direction} NULLS {nulls}")
     return f"ALTER TABLE {_name(key)} WRITE ORDERED BY {', '.join(fields)}" if fields else ""
 
 
-def _transformed(transform: object, path: str) -> str:
+def transformed(transform: object, path: str) -> str:
+    """A transform of a column, as it is written in a script."""
     match transform:
         case IdentityTransform():
             return path
@@ -155,7 +158,11 @@ def _transformed(transform: object, path: str) -> str:
 
 
 def _path(schema: Schema, field_id: int) -> str:
-    return ".".join(named(part) for part in (schema.find_column_name(field_id) or "").split("."))
+    """The names on the way to a column; a name may have a dot in it."""
+    names = [schema.find_field(field_id).name]
+    while (field_id := schema._lazy_id_to_parent.get(field_id, _ROOT)) != _ROOT:
+        names.append(schema.find_field(field_id).name)
+    return ".".join(named(each) for each in reversed(names))
 
 
 def _own_properties(metadata: TableMetadata) -> dict[str, str]:

@@ -31,7 +31,8 @@ from headwater.tables.model import TableVersion
 class Draft:
     """A table as it is after the statements so far. `origin` is the name it had before the script, None: it is new.
 
-    `why` are the statements that changed it, and `at` is where the last of them stands.
+    `why` are the statements that changed it, and `at` is where the last of them stands. `is_asked`: another table wants
+    more of its rows than before.
     """
 
     key: TableKey
@@ -43,6 +44,7 @@ class Draft:
     why: tuple[str, ...] = ()
     at: Place | None = None
     check_rows: bool = False
+    is_asked: bool = False
 
     @property
     def schema(self) -> Schema:

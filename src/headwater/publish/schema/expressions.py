@@ -12,24 +12,14 @@ from headwater.kernel.errors import UsageError
 from headwater.publish.constraints.model import Cardinality, Check
 from headwater.publish.schema.places import Place
 from headwater.publish.schema.words import wrong
+from headwater.publish.sql.dialect import AsWritten, said
 
-DIALECT = "duckdb"
-
-# Functions whose value depends on when, or how often, they are asked.
-_FICKLE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime)
+# Functions whose value depends on who asks, when, or how often; those that begin with `current_` are others like them.
+_FICKLE = (exp.Rand, exp.Uuid)
 _FICKLE_NAMES = frozenset(
-    {
-        "random",
-        "uuid",
-        "gen_random_uuid",
-        "uuidv4",
-        "uuidv7",
-        "now",
-        "today",
-        "transaction_timestamp",
-        "get_current_time",
-    }
-    | {"get_current_timestamp", "current_localtime", "current_localtimestamp", "nextval", "currval", "txid_current"}
+    {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval", "currval", "txid_current"}
+    | {"now", "today", "transaction_timestamp", "get_current_time", "get_current_timestamp"}
+    | {"localtime", "localtimestamp", "session_user", "getvariable", "getenv", "pg_backend_pid"}
 )
 
 _BOUNDS: dict[type[exp.Expr], str] = {exp.LTE: "<=", exp.LT: "<", exp.GTE: ">=", exp.GT: ">", exp.EQ: "="}
@@ -38,7 +28,7 @@ _BOUNDS: dict[type[exp.Expr], str] = {exp.LTE: "<=", exp.LT: "<", exp.GTE: ">=",
 def read_check(name: str, text: str, at: Place) -> Check | Cardinality:
     """The constraint that a CHECK says: one on the values of a row, or on how many rows share some of them."""
     try:
-        tree = sqlglot.parse_one(text, dialect=DIALECT)
+        tree = sqlglot.parse_one(text, dialect=AsWritten)
     except SqlglotError as error:
         found = (getattr(error, "errors", None) or [{}])[0]
         what = str(found.get("description") or str(error).splitlines()[0])
@@ -60,16 +50,18 @@ def read_check(name: str, text: str, at: Place) -> Check | Cardinality:
             raise wrong(f"a CHECK looks at one row, and {what} at many", at, "say it as a foreign key, or count rows")
     if (fickle := next((each for each in tree.find_all(exp.Func) if _is_fickle(each)), None)) is not None:
         raise wrong(
-            f"{fickle.sql(dialect=DIALECT)} is another value each time",
+            f"{said(fickle)} is another value each time",
             at,
             "a CHECK must stay true of a row that does not change",
         )
-    return Check(name, tree.sql(dialect=DIALECT))
+    return Check(name, said(tree))
 
 
 def _is_fickle(function: exp.Func) -> bool:
-    name = function.name if isinstance(function, exp.Anonymous) else function.sql_name()
-    return isinstance(function, _FICKLE) or name.lower() in _FICKLE_NAMES
+    name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+    if name == "age":  # of one moment it is counted from today
+        return len(function.expressions) == 1
+    return isinstance(function, _FICKLE) or name in _FICKLE_NAMES or name.startswith("current_")
 
 
 def _within(at: Place, found: dict[str, object]) -> Place:
@@ -130,7 +122,7 @@ def cardinality_text(constraint: Cardinality, columns: str) -> str:
 
 def settled(check: Check, table: str, columns: Collection[str]) -> Check:
     """The condition with columns spelled as the table spells them, and without the table's own name before them."""
-    tree = sqlglot.parse_one(check.expression, dialect=DIALECT)
+    tree = sqlglot.parse_one(check.expression, dialect=AsWritten)
     for column in _columns(tree):
         parts = list(column.parts)
         if len(parts) > 1 and _spelled(parts[0].name, columns) is None and parts[0].name.lower() == table.lower():
@@ -147,17 +139,17 @@ def settled(check: Check, table: str, columns: Collection[str]) -> Check:
             replacement = exp.Dot(this=replacement, expression=exp.to_identifier(part.name, quoted=True))
         tree = replacement if column is tree else tree
         column.replace(replacement)
-    return Check(check.name, tree.sql(dialect=DIALECT))
+    return Check(check.name, said(tree))
 
 
 def with_renamed(check: Check, old: str, new: str) -> Check:
     """The same condition, when a column has got another name."""
-    tree = sqlglot.parse_one(check.expression, dialect=DIALECT)
+    tree = sqlglot.parse_one(check.expression, dialect=AsWritten)
     for column in _columns(tree):
         first = column.parts[0]
         if first.name == old:
             first.replace(exp.to_identifier(new, quoted=True))
-    return Check(check.name, tree.sql(dialect=DIALECT))
+    return Check(check.name, said(tree))
 
 
 def _columns(tree: exp.Expr) -> list[exp.Column]:

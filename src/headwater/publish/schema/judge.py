@@ -13,7 +13,7 @@ from headwater.catalog.model import TableKey
 from headwater.kernel.errors import RefusedError, UsageError
 from headwater.publish.constraints.codec import constraints_of
 from headwater.publish.constraints.declared import column_named
-from headwater.publish.constraints.model import Cardinality, ForeignKey
+from headwater.publish.constraints.model import Cardinality, Constraint, ForeignKey
 from headwater.publish.schema.demands import Draft
 from headwater.tables.rules import may_widen
 
@@ -100,6 +100,26 @@ def referenced_by(draft: Draft, drafts: Mapping[TableKey, Draft], known: Collect
     """The tables that refer to this one: those that the script knows by their end state, others as before."""
     others = [each for each in constraints_of(draft.metadata).referenced_by if each not in known]
     return tuple(sorted({*others, *_children(draft.key, drafts)}))
+
+
+def asked_more(draft: Draft) -> frozenset[TableKey]:
+    """The tables for each of whose rows this one wants more rows than before the script.
+
+    Who adds rows to such a table looks at what is demanded of it, and not at the rows here, so no version that it read
+    has changed: its own table gets a new one instead (P8).
+    """
+    before = constraints_of(draft.base.metadata).declared if draft.base is not None else ()
+    return frozenset(parent for parent, _, _ in _least(draft.declared) - _least(before))
+
+
+def _least(declared: Collection[Constraint]) -> set[tuple[TableKey, frozenset[str], int]]:
+    return {
+        (link.parent, frozenset(each.columns), each.at_least)
+        for each in declared
+        if isinstance(each, Cardinality) and each.at_least
+        for link in declared
+        if isinstance(link, ForeignKey) and set(link.columns) == set(each.columns)
+    }
 
 
 def _children(key: TableKey, drafts: Mapping[TableKey, Draft]) -> Iterator[TableKey]:

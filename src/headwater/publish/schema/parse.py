@@ -91,7 +91,7 @@ def _create(cursor: Cursor) -> Wanted:
         if cursor.takes("WITH", "PROPERTIES") or cursor.takes("WITH", "DBPROPERTIES") or cursor.takes("WITH"):
             properties |= read_properties(cursor)
         return CreateNamespace(key, properties, if_not_exists)
-    cursor.expect("TABLE")
+    _expect_table(cursor, "CREATE TABLE, VIEW or NAMESPACE; indices are made by `headwater indices`")
     if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
     return _create_table(cursor, cursor.key(), if_not_exists=if_not_exists)
 
@@ -155,7 +155,7 @@ def _drop(cursor: Cursor) -> Wanted:
         if_exists = cursor.takes("IF", "EXISTS")
         wanted = DropView(cursor.key(), if_exists)
     else:
-        cursor.expect("TABLE")
+        _expect_table(cursor, "DROP TABLE, VIEW or NAMESPACE")
         if_exists = cursor.takes("IF", "EXISTS")
         wanted = DropTable(cursor.key(), if_exists)
     if cursor.sees("CASCADE"):
@@ -166,8 +166,13 @@ def _drop(cursor: Cursor) -> Wanted:
     return wanted
 
 
+def _expect_table(cursor: Cursor, hint: str) -> None:
+    if not cursor.takes("TABLE"):
+        raise cursor.error("this cannot be done here", hint)
+
+
 def _alter(cursor: Cursor) -> Wanted:
-    cursor.expect("TABLE")
+    _expect_table(cursor, "only a TABLE is altered; a view is replaced by CREATE OR REPLACE VIEW")
     if_exists = cursor.takes("IF", "EXISTS")
     key = cursor.key()
     if cursor.takes("RENAME", "TO"):

@@ -20,7 +20,7 @@ from headwater.publish.constraints.declared import column_named
 from headwater.publish.constraints.model import ForeignKey
 from headwater.publish.schema.demands import Draft, with_constraint, with_renamed_parent, with_renamed_parent_column
 from headwater.publish.schema.drafts import changed
-from headwater.publish.schema.judge import referenced_by, refuse_orphans, settled_keys
+from headwater.publish.schema.judge import asked_more, referenced_by, refuse_orphans, settled_keys
 from headwater.publish.schema.model import Kind, Plan, PlannedTable, Standing
 from headwater.publish.schema.names import Names
 from headwater.publish.schema.places import Place, placed
@@ -211,10 +211,12 @@ class _Planning:
             with placed(each.at):
                 drafts[key] = settled_keys(each, self._drafts, known)
         finished = {key: self._finished(each, drafts, known) for key, each in drafts.items()}
+        for key in {parent for each in drafts.values() for parent in asked_more(each)} & finished.keys():
+            finished[key] = self._asked(finished[key])
         tables = {
             key: PlannedTable(key, each.metadata, each.base, each.pinned, each.origin, each.why, each.check_rows)
             for key, each in finished.items()
-            if each.key != each.origin or not _is_as_before(each)
+            if each.key != each.origin or each.is_asked or not _is_as_before(each)
         }
         for namespace, statement in self._dropped_namespaces.items():
             with placed(statement.at):
@@ -242,6 +244,12 @@ class _Planning:
         if metadata is not draft.metadata and not draft.why:
             draft = draft.because(f"{draft.key} is referred to by {', '.join(map(str, children)) or 'no table'}")
         return replace(draft, metadata=metadata)
+
+    def _asked(self, draft: Draft) -> Draft:
+        """The table in a new version, of which nothing else may be new."""
+        update = {"last_updated_ms": later(draft.metadata, self._now)}
+        asked = replace(draft, metadata=draft.metadata.model_copy(update=update), is_asked=True)
+        return asked if draft.why else asked.because(f"more rows must refer to each row of {draft.key}")
 
 
 def _refuse_moved_heads(namespace: TableKey, tables: Mapping[TableKey, PlannedTable]) -> None:

@@ -38,7 +38,6 @@ from headwater.publish.schema.model import Action, Kind, ObjectChange, Plan, Pla
 from headwater.publish.schema.others import Others
 from headwater.publish.schema.plan import plan
 from headwater.publish.schema.standing import SchemaState, look_up
-from headwater.publish.schema.wanted import CreateView as CreateView
 from headwater.publish.schema.wanted import Statement
 from headwater.query import QueryOptions
 from headwater.tables.head import OPERATION

@@ -71,6 +71,18 @@ _SPELLED: Mapping[type[IcebergType], str] = {
     UnknownType: "UNKNOWN",
 }
 
+# What people write for it elsewhere.
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(("CHAR", "CHARACTER", "NCHAR", "NVARCHAR", "BPCHAR"), "STRING"),
+    **dict.fromkeys(("JSON", "JSONB", "INTERVAL"), "STRING, or a STRUCT of its parts"),
+    "ENUM": "STRING, and CHECK (… IN (…))",
+    **dict.fromkeys(("SERIAL", "SMALLSERIAL"), "INT; whoever inserts a row gives its number"),
+    "BIGSERIAL": "BIGINT; whoever inserts a row gives its number",
+    **dict.fromkeys(("HUGEINT", "UBIGINT", "UHUGEINT"), "DECIMAL(38, 0)"),
+    **dict.fromkeys(("UINTEGER", "USMALLINT", "UTINYINT"), "BIGINT"),
+    "DEC": "DECIMAL",
+}
+
 
 def read_type(cursor: Cursor) -> IcebergType:
     """The type that comes next; brackets behind it make a list of it."""
@@ -81,7 +93,9 @@ def read_type(cursor: Cursor) -> IcebergType:
 
 
 def _read_one(cursor: Cursor) -> IcebergType:
-    before = cursor.error("there is no such type", "see `headwater schema apply --help` for the types")
+    seen = cursor.peek()
+    instead = _INSTEAD.get(seen.text.upper()) if seen is not None else None
+    before = cursor.error("there is no such type", instead or "see `headwater schema apply --help` for the types")
     word = cursor.name("a type").upper()
     match word:
         case "STRUCT" | "ROW":
@@ -109,13 +123,23 @@ def _read_one(cursor: Cursor) -> IcebergType:
         case "DOUBLE":
             cursor.takes("PRECISION")
             return DoubleType()
-        case "VARCHAR" if cursor.sees("("):
-            raise cursor.error(
-                "Iceberg has no text of limited length", "use STRING, and CHECK (length(…) <= …) for the limit"
-            )
     if word not in _PLAIN:
         raise before
+    _refuse_more(cursor, word)
     return _PLAIN[word]
+
+
+def _refuse_more(cursor: Cursor, word: str) -> None:
+    """What other engines say behind a type, and Iceberg has not."""
+    if cursor.sees("WITH", "TIME", "ZONE"):
+        raise cursor.error(f"a {word.lower()} has no zone in Iceberg", "TIMESTAMPTZ is a moment")
+    if not cursor.sees("("):
+        return
+    if isinstance(_PLAIN[word], StringType):
+        raise cursor.error(
+            "Iceberg has no text of limited length", "use STRING, and CHECK (length(…) <= …) for the limit"
+        )
+    raise cursor.error(f"{word} takes nothing in parentheses", "leave them out")
 
 
 def _open(cursor: Cursor) -> str:

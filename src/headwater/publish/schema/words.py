@@ -51,7 +51,7 @@ def words_of(script: str) -> list[Word]:
         tokens = DuckDB().tokenize(script)
     except TokenError as error:
         raise SchemaError(
-            f"the script cannot be read: {error}", hint="look for a quotation mark that is open"
+            f"the script cannot be read: {error}", hint="look for a quotation mark or a comment that is open"
         ) from None
     return [word for token in tokens for word in _split(token, script)]
 
@@ -122,7 +122,8 @@ class Cursor:
         """Step over a name."""
         word = self.peek()
         if word is None or not word.is_name:
-            raise self.error(f"{what} is missing")
+            is_backtick = word is not None and word.text == "`"
+            raise self.error(f"{what} is missing", 'a name is quoted like "this"' if is_backtick else None)
         self._at += 1
         return word.text
 

@@ -79,7 +79,7 @@ class Reading:
     def loaded_view(self, content: ViewContent) -> bytes:
         """The answer that loads a view."""
         location = content.metadata_location
-        return self._wrapped(location, self._lake.view_at(content).model_dump_json().encode())
+        return self._wrapped(location, self._lake.metadata_of(content).model_dump_json().encode())
 
     def wrapped(self, location: str | None, document: bytes) -> bytes:
         """A document in the shape in which it is loaded."""

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.types import NestedField, PrimitiveType
 from pyroaring import BitMap64
 
 from headwater.catalog.model import TableContent, TableKey
 from headwater.kernel.errors import UsageError
 from headwater.publish.constraints.declared import columns_counted
-from headwater.publish.selects import FILE, POSITION, ROW_ID, WAS, Shape
+from headwater.publish.sql.answers import fit_answer
+from headwater.publish.sql.selects import FILE, POSITION, ROW_ID, WAS, Shape
 from headwater.tables.arrow import constant
 from headwater.tables.model import ROW_ID_COLUMN, TableUsageError, TableVersion
 from headwater.tables.user_rows import fit_keys
@@ -53,7 +55,7 @@ class WorkingTable:
         arrow = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
         self._arrow = pa.schema([each.with_nullable(True) for each in arrow])  # noqa: FBT003
         ids = pa.schema([(ROW_ID, pa.int64())] if self.shape.keeps_ids else [])
-        self._chunks: list[pa.Table] = [pa.schema([*self._arrow, *ids]).empty_table()]
+        self._chunks: list[pa.Table] = [pa.Table.from_batches([], pa.schema([*self._arrow, *ids]))]
         self._removed: list[pa.Table] = []
 
     @property
@@ -108,9 +110,8 @@ class WorkingTable:
         """Add rows. A column that is not given has its default, which is null where the table says nothing."""
         columns = []
         for field in self.shape.schema.fields:
-            kind = self._arrow.field(field.name).type
             if field.name in rows.column_names:
-                columns.append(_cast(rows[field.name], kind, field.name))
+                columns.append(_cast(rows[field.name], self._arrow.field(field.name).type, field))
             else:
                 columns.append(constant(field.write_default, field.field_type, rows.num_rows))
         if self.shape.keeps_ids:
@@ -163,6 +164,8 @@ class WorkingTable:
         if not isinstance(given, Sequence) or not all(isinstance(each, Mapping) for each in given):
             raise TableUsageError("rows are an Arrow table, a record batch, or a list of dicts from column to value")
         names = dict.fromkeys(each for row in given for each in row)
+        if not all(isinstance(each, str) for each in names) or (given and not names):
+            raise TableUsageError("rows name their columns: a row is a dict from column to value, of one or more")
         return pa.table({each: self._values(given, each) for each in names})
 
     def _values(self, given: Sequence[Mapping[str, object]], said: str) -> pa.Array:
@@ -171,7 +174,7 @@ class WorkingTable:
         try:
             # Arrow would cut 3.5 down to 3 for a whole number. Left to itself it finds the type, which then has to fit.
             return pa.array(values) if _has_integers(kind) else pa.array(values, kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             raise TableUsageError(
                 f"column {column} of {self.shape.table} is {kind}: {error}", hint="convert the values", column=column
             ) from error
@@ -196,11 +199,17 @@ def _whole(values: pa.ChunkedArray, kind: pa.DataType, column: str) -> pa.Chunke
         ) from error
 
 
-def _cast(values: pa.ChunkedArray, kind: pa.DataType, column: str) -> pa.ChunkedArray:
+def _cast(values: pa.ChunkedArray, kind: pa.DataType, field: NestedField) -> pa.ChunkedArray:
+    if values.type == kind:
+        return values
+    if not isinstance(field.field_type, PrimitiveType):
+        return fit_answer(values, field)
+    if pa.types.is_null(kind) and values.null_count == len(values):
+        return pa.chunked_array([pa.nulls(len(values))])
     try:
-        return values if values.type == kind else values.cast(kind)
+        return values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableUsageError(f"column {column} cannot be written by SQL: {error}", column=column) from error
+        raise TableUsageError(f"column {field.name} cannot be written by SQL: {error}", column=field.name) from error
 
 
 def _with_places(deletes: Mapping[str, BitMap64], found: pa.Table) -> Mapping[str, BitMap64]:

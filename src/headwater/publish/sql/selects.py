@@ -1,25 +1,29 @@
 """The SELECTs that a statement asks to know what it changes. Pure: a statement and the shape of its table give SQL.
 
 Each row that a statement changes or deletes is found with its place (`FILE`, `POSITION`, on v3 `ROW_ID`) and with what
-it was, as far as constraints need to know (`WAS` before the column's name); no column of a table has such names. Rows
-to be added come under the names of the table's columns, cast to their types.
+it was, as far as constraints need to know (`WAS` before the column's name); no column of a table has such names. The
+table is shown for that once more, as `placed`: wherever else the statement names it, `SELECT *` has its columns alone.
+Rows to be added come under the names of the table's columns, cast to their types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
 
 from headwater.catalog.model import TableKey
 from headwater.publish.constraints.declared import column_named
 from headwater.publish.constraints.values import Values, table
-from headwater.publish.statements import DeleteRows, Insert, Merge, StatementError, Update, When
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, StatementError, Update, When
 from headwater.query.types import duck_type, name
 from headwater.tables.model import FILE_COLUMN, POSITION_COLUMN, ROW_ID_COLUMN
 
 FILE, POSITION, ROW_ID, WAS = "__headwater_file", "__headwater_pos", "__headwater_row_id", "__headwater_was "
+_PLACED = "headwater placed"
+# Under which the rows of a fickle source are shown, once they have been asked for.
+HELD = TableKey(("headwater held",), "source")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,11 @@ class Shape:
                 f"{self.table} has no column {said}", hint=f"it has {', '.join(self.columns)}", column=said
             )
         return found
+
+
+def placed(key: TableKey) -> TableKey:
+    """Under which the table is shown with the places of its rows."""
+    return TableKey((_PLACED, *key.namespace), key.name)
 
 
 def inserted(statement: Insert, shape: Shape, named: Sequence[str]) -> str:
@@ -85,9 +94,19 @@ def referring(shape: Shape, columns: Sequence[str], among: Values) -> str:
     own = [f"t.{name(each)}" for each in columns]
     matches = " AND ".join(f"{each} = s.k{place}" for place, each in enumerate(own))
     return (
-        f"SELECT {_place(shape, 't')} FROM {table(shape.table)} AS t SEMI JOIN {among.source} ON {matches} "
+        f"SELECT {_place(shape, 't')} FROM {_from(shape, 't', '')} SEMI JOIN {among.source} ON {matches} "
         f"WHERE TRUE{among.bounds(own)}"
     )
+
+
+def source_rows(statement: Merge) -> str:
+    """Every row of the source."""
+    return f"{statement.given}SELECT * FROM {statement.source}"
+
+
+def with_held_source(statement: Merge) -> Merge:
+    """The same, of rows that were asked for before."""
+    return replace(statement, source=f"{table(HELD)} AS {name(statement.source_alias)}")
 
 
 def matched(statement: Merge, shape: Shape, when: When, guard: str) -> str:
@@ -102,7 +121,7 @@ def matched(statement: Merge, shape: Shape, when: When, guard: str) -> str:
         f"{statement.given}SELECT {_place(shape, statement.alias)}{columns} FROM {_from(shape, statement.alias, '')}"
     )
     if when.by_source:
-        return f"{start} WHERE {guard} AND NOT EXISTS (SELECT 1 FROM {statement.source} WHERE {statement.on})"
+        return f"{start} WHERE {guard} AND {_unmatched(statement, shape, statement.source)}"
     return f"{start} JOIN {statement.source} ON {statement.on} WHERE {guard}"
 
 
@@ -120,23 +139,33 @@ def unmatched(statement: Merge, shape: Shape, when: When, guard: str) -> str:
     else:
         values = {shape.column(column): value for column, value in settings}
     return (
-        f"{statement.given}SELECT {_cast(shape, values)} FROM {statement.source} WHERE {guard} AND NOT EXISTS "
-        f"(SELECT 1 FROM {table(shape.table)} AS {name(statement.alias)} WHERE {statement.on})"
+        f"{statement.given}SELECT {_cast(shape, values)} FROM {statement.source} "
+        f"WHERE {guard} AND {_unmatched(statement, shape, _target(statement, shape))}"
     )
+
+
+def _unmatched(statement: Merge, shape: Shape, other: str) -> str:
+    """No row of the other side matches.
+
+    In a subquery, a name that both sides have would mean that of the other side. Next to each other, which the second
+    subquery is there for, they make it an error.
+    """
+    both = f"{_target(statement, shape)} JOIN {statement.source} ON {statement.on}"
+    return f"NOT EXISTS (SELECT 1 FROM {other} WHERE {statement.on}) AND NOT EXISTS (SELECT 1 FROM {both} WHERE FALSE)"
+
+
+def _target(statement: Merge, shape: Shape) -> str:
+    return f"{table(shape.table)} AS {name(statement.alias)}"
 
 
 def guards(whens: Sequence[When]) -> list[str]:
     """The condition of each WHEN, which counts only where none of its kind before it does."""
     found = []
     for place, when in enumerate(whens):
-        earlier = [each.condition or "TRUE" for each in whens[:place] if _kind(each) == _kind(when)]
+        earlier = [each.condition or "TRUE" for each in whens[:place] if each.kind == when.kind]
         own = f"({when.condition})" if when.condition else "TRUE"
         found.append(" AND ".join([own, *(f"NOT coalesce({each}, FALSE)" for each in earlier)]))
     return found
-
-
-def _kind(when: When) -> tuple[bool, bool]:
-    return when.matched, when.by_source
 
 
 def _place(shape: Shape, alias: str) -> str:
@@ -153,4 +182,4 @@ def _cast(shape: Shape, values: Mapping[str, str]) -> str:
 
 
 def _from(shape: Shape, alias: str, others: str) -> str:
-    return f"{table(shape.table)} AS {name(alias)}{f', {others}' if others else ''}"
+    return f"{table(placed(shape.table))} AS {name(alias)}{f', {others}' if others else ''}"

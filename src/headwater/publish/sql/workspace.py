@@ -10,8 +10,8 @@ import pyarrow as pa
 from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.publish.constraints.check import Changed, check_changes
 from headwater.publish.questions import Questions
+from headwater.publish.sql.working import Mark, WorkingTable
 from headwater.publish.state import State
-from headwater.publish.working import Mark, WorkingTable
 from headwater.query import Pending, QueryOptions
 
 
@@ -62,7 +62,7 @@ class Workspace:
         self, sql: str, placed: WorkingTable | None = None, *, shown: Mapping[TableKey, pa.Table] | None = None
     ) -> pa.Table:
         """The answer to a SELECT; `placed` is the table whose rows say where they are."""
-        return self.questions(sql, shown or {}, positions=() if placed is None else (placed.shape.table,))
+        return self.questions(sql, shown or {}, places_of=None if placed is None else placed.shape.table)
 
     def check(self) -> None:
         """Raise ConstraintViolationError unless every constraint holds on the rows as they are now."""

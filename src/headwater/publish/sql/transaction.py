@@ -3,22 +3,26 @@
 Nothing moves and nothing is stored until every statement has succeeded. Later statements see earlier ones. All of them
 see the lake as it stood when the transaction began; at the end, every table that was touched or read must still be at
 that version (P8), and every constraint must hold. A statement that fails leaves the transaction as it was before it.
+Statements of several threads take turns.
 """
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from headwater.catalog.model import Commit, TableKey
 from headwater.kernel.errors import UsageError
-from headwater.publish.execution import execute
 from headwater.publish.model import TableWish, Wish, WriterKind
-from headwater.publish.parsing import parse
+from headwater.publish.sql.execution import execute
+from headwater.publish.sql.parsing import parse
+from headwater.publish.sql.working import GivenRows, WorkingTable
+from headwater.publish.sql.workspace import Workspace
 from headwater.publish.state import State
-from headwater.publish.working import GivenRows, WorkingTable
-from headwater.publish.workspace import Workspace
 from headwater.query import QueryOptions
 from headwater.query.model import QueryUsageError
 from headwater.tables.operations import edit_planned
@@ -29,7 +33,7 @@ _PLACE = re.compile(r" \((line|at) [0-9:]+\)$")
 
 
 class Transaction:
-    """One transaction, used by one thread, until its block ends."""
+    """One transaction, until its block ends."""
 
     def __init__(self, state: State, *, staging: Staging, actor: str, message: str, options: QueryOptions) -> None:
         self._state = state
@@ -37,14 +41,14 @@ class Transaction:
         self._actor = actor
         self._message = message
         self._space = Workspace(state, options)
+        self._turn = threading.RLock()
         self._has_ended = False
         self.operation = staging.operation
         self.commit: Commit | None = None
 
     def insert(self, table: str, rows: GivenRows) -> int:
         """Add rows; columns are taken by name, and one that is not given has its default, or is null."""
-        self._refuse_if_ended()
-        with self._space.all_or_nothing():
+        with self._turn_of_one(), self._space.all_or_nothing():
             working = self._space.table(TableKey.parse(table))
             fitted = working.fit(rows)
             working.append(fitted)
@@ -52,17 +56,16 @@ class Transaction:
 
     def query(self, sql: str) -> pa.Table:
         """The answer to a SELECT, with what this transaction has done so far."""
-        self._refuse_if_ended()
-        return self._space.ask(sql)
+        with self._turn_of_one():
+            return self._space.ask(sql)
 
     def sql(self, sql: str) -> int:
         """Run INSERT, UPDATE, DELETE or MERGE; returns how many rows it added, changed or deleted.
 
         Rows that a cascade deletes are not counted.
         """
-        self._refuse_if_ended()
-        statement = parse(sql)
-        with self._space.all_or_nothing():
+        with self._turn_of_one(), self._space.all_or_nothing():
+            statement = parse(sql)
             try:
                 return execute(self._space, statement)
             except QueryUsageError as error:
@@ -70,7 +73,8 @@ class Transaction:
 
     def end(self) -> None:
         """No statement runs any more."""
-        self._has_ended = True
+        with self._turn:
+            self._has_ended = True
 
     def wish(self) -> Wish | None:
         """What is to be published, its constraints judged; None when nothing was changed."""
@@ -98,9 +102,13 @@ class Transaction:
         staged = edit_planned(self._staging, working.version, deletes, working.staged_rows)
         return TableWish(key, working.pinned, staged)
 
-    def _refuse_if_ended(self) -> None:
-        if self._has_ended:
-            raise UsageError("the transaction has ended", hint="begin another", operation=self.operation)
+    @contextmanager
+    def _turn_of_one(self) -> Iterator[None]:
+        """One statement runs: another thread's, begun meanwhile, would be lost when this one fails."""
+        with self._turn:
+            if self._has_ended:
+                raise UsageError("the transaction has ended", hint="begin another", operation=self.operation)
+            yield
 
 
 def _without_place(error: QueryUsageError) -> QueryUsageError:

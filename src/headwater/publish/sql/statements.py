@@ -65,6 +65,11 @@ class When:
     does_nothing: bool = False
 
     @property
+    def kind(self) -> tuple[bool, bool]:
+        """Those of one kind are about the same rows."""
+        return self.matched, self.by_source
+
+    @property
     def finds_rows(self) -> bool:
         """Whether it is about rows of the table; otherwise about rows that it does not have yet."""
         return self.matched or self.by_source
@@ -72,7 +77,7 @@ class When:
 
 @dataclass(frozen=True)
 class Merge:
-    """Lay a source over a table."""
+    """Lay a source over a table. One `is_fickle` that might have other rows when it is asked again."""
 
     table: TableKey
     alias: str
@@ -81,6 +86,7 @@ class Merge:
     on: str
     whens: tuple[When, ...]
     given: str = ""
+    is_fickle: bool = False
 
 
 Statement = Insert | Update | DeleteRows | Merge

@@ -8,12 +8,12 @@ from typing import assert_never
 import pyarrow as pa
 
 from headwater.catalog.model import TableKey
-from headwater.publish import selects
 from headwater.publish.constraints.cascade import cascading
 from headwater.publish.constraints.values import grown
-from headwater.publish.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update
-from headwater.publish.working import WorkingTable
-from headwater.publish.workspace import Workspace
+from headwater.publish.sql import selects
+from headwater.publish.sql.statements import DeleteRows, Insert, Merge, Statement, StatementError, Update
+from headwater.publish.sql.working import WorkingTable
+from headwater.publish.sql.workspace import Workspace
 from headwater.query.model import QueryUsageError
 
 
@@ -73,14 +73,18 @@ def _merge(space: Workspace, statement: Merge) -> int:
     changed: list[pa.Table] = []
     gone: list[pa.Table] = []
     added: list[pa.Table] = []
+    held: dict[TableKey, pa.Table] = {}
+    if statement.is_fickle:
+        held = {selects.HELD: space.ask(selects.source_rows(statement))}
+        statement = selects.with_held_source(statement)
     for when, guard in zip(statement.whens, selects.guards(statement.whens), strict=True):
         if when.does_nothing:
             continue
         if when.finds_rows:
-            found = space.ask(selects.matched(statement, shape, when, guard), working)
+            found = space.ask(selects.matched(statement, shape, when, guard), working, shown=held)
             (gone if when.settings is None else changed).append(found)
         else:
-            added.append(space.ask(selects.unmatched(statement, shape, when, guard)))
+            added.append(space.ask(selects.unmatched(statement, shape, when, guard), shown=held))
     # Pending rows are named by their index, so ids are noted and rows removed before the first is added.
     ids = [working.ids(found) for found in changed]
     if changed or gone:

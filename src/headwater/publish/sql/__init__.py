@@ -1,0 +1,1 @@
+"""A transaction: SQL over any number of tables, from its text to what is to be published."""
