@@ -58,7 +58,8 @@ def test_constraints_hold_against_pyiceberg(lake: LakeWorld, served: Served) -> 
     catalog = served.catalog()
 
     def table(name: str) -> Table:
-        return catalog.load_table(f"default.{name}")
+        found: Table = catalog.load_table(f"default.{name}")
+        return found
 
     table("customer").append(customers(1, 2))
     table("orders").append(orders((1, 1, 5)))

@@ -134,7 +134,7 @@ def test_the_secret_is_the_token(client: Client) -> None:
     assert client.http.post("/iceberg/v1/oauth/tokens", content=b"\xff\xfe").status_code == 400
 
 
-WRITES = [
+WRITES: list[tuple[str, str, Any]] = [
     ("POST", NS, {"namespace": ["n"]}),
     ("DELETE", f"{NS}/default", None),
     ("POST", f"{NS}/default/properties", {"updates": {"a": "b"}}),
@@ -277,7 +277,8 @@ def test_snapshots_that_no_ref_leads_to_are_left_out(client: Client) -> None:
 def test_lists_come_in_pages(client: Client) -> None:
     for name in ("a", "b", "c", "d", "e"):
         client.create(name)
-    seen, token = [], ""
+    seen: list[str] = []
+    token: Any = ""
     while token is not None:
         found = client.ask("GET", TABLES, params={"pageSize": 2, "pageToken": token})
         seen += [each["name"] for each in found["identifiers"]]
