@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import catalog, load, publish, query, sequence, tables
+from bench import catalog, load, publish, query, sequence, server, tables
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
@@ -25,6 +25,8 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "publish-five-tables": publish.five_tables_on_file,
     "publish-step": publish.step_on_file,
     "publish-clients": publish.clients_on_s3,
+    "server-five-tables": server.five_tables,
+    "server-nessie": server.loads_and_appends,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ from headwater.publish.load.decide import mode_of
 from headwater.publish.load.model import Loaded, LoadOptions, Source
 from headwater.publish.load.protocol import prepare
 from headwater.publish.load.sources import open_source
-from headwater.publish.model import RECOVERY_ACTOR, Recovered
+from headwater.publish.model import RECOVERY_ACTOR, Attempt, Recovered, Wish
 from headwater.publish.optimize.model import DEFAULT_DELETE_RATIO, DEFAULT_MIN_FILES, Optimized, Progress
 from headwater.publish.optimize.protocol import Stand
 from headwater.publish.optimize.tables import each_table, indices_of, spec_of
@@ -43,6 +43,7 @@ from headwater.publish.schema.ddl import schema_script
 from headwater.publish.schema.model import Applied
 from headwater.publish.schema.parse import parse as parse_schema
 from headwater.publish.schema.protocol import prepare as prepare_schema
+from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import Writing
 from headwater.publish.sql.transaction import Transaction
@@ -65,6 +66,19 @@ class Listed:
     content: TableContent | ViewContent
     metadata: TableMetadata | ViewMetadata | None
     error: HeadwaterError | None = None
+
+
+@dataclass(frozen=True)
+class Standpoint:
+    """What a writer stands on: the state of its branch, and how questions about it are asked.
+
+    `contents` looks several names up at once, and `open` opens what was found.
+    """
+
+    state: SchemaState
+    options: QueryOptions
+    contents: Callable[[Sequence[TableKey]], Mapping[TableKey, Content]]
+    open: Callable[[TableContent], TableVersion]
 
 
 class Lake:
@@ -97,10 +111,13 @@ class Lake:
         """The hash of the commit that a hash, the beginning of one, a tag, a branch or a moment means."""
         return resolve(self.catalog, at, branch)
 
-    def tables(self, *, branch: str = DEFAULT_BRANCH, at: At = None) -> Iterator[Listed]:
-        """Every table and view at a commit. What cannot be read is listed with its error; the rest goes on."""
+    def tables(self, *, branch: str = DEFAULT_BRANCH, at: At = None, after: TableKey | None = None) -> Iterator[Listed]:
+        """Every table and view at a commit, or those whose names come after one, in their order.
+
+        What cannot be read is listed with its error; the rest goes on.
+        """
         for key, content in self.catalog.contents(self.resolve(at, branch=branch)):
-            if isinstance(content, NamespaceContent):
+            if isinstance(content, NamespaceContent) or (after is not None and key <= after):
                 continue
             try:
                 yield Listed(key, content, self.metadata_of(content))
@@ -144,14 +161,19 @@ class Lake:
 
     @contextmanager
     def transaction(
-        self, *, branch: str = DEFAULT_BRANCH, actor: str, message: str = "a transaction"
+        self,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        message: str = "a transaction",
+        attempt: Attempt | None = None,
     ) -> Iterator[Transaction]:
         """Statements over any number of tables that land as one commit when the block ends well, or not at all."""
         writing = self.writing
         self.refresh()
         with self._standing_on(branch, holder="transaction") as (state, held):
             transaction = Transaction(
-                state, staging=writing.staging(), actor=actor, message=message, options=self._options
+                state, staging=writing.staging(attempt), actor=actor, message=message, options=self._options
             )
             try:
                 yield transaction
@@ -159,8 +181,11 @@ class Lake:
                 transaction.end()
             wish = transaction.wish()
             held.check()
-            if wish is not None:
-                transaction.commit = writing.publisher.publish(wish)
+            transaction.commit = self._published(wish, attempt)
+
+    def _published(self, wish: Wish | None, attempt: Attempt | None) -> Commit | None:
+        """The commit of the wish, if there is anything to wish for."""
+        return None if wish is None else self.writing.publisher.publish(wish.of(attempt))
 
     @contextmanager
     def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[StateAt, Held]]:
@@ -180,6 +205,7 @@ class Lake:
         message: str | None = None,
         on: str | Sequence[str] | None = None,
         format: str | None = None,  # noqa: A002  (what users know it by)
+        attempt: Attempt | None = None,
     ) -> Loaded:
         """Bring rows of files or of memory into a table: `append`, `merge` by its key or by `on`, or `overwrite`.
 
@@ -194,7 +220,7 @@ class Lake:
                 key,
                 open_source(source, state.table(key).metadata.schema(), format),
                 chosen,
-                staging=writing.staging(),
+                staging=writing.staging(attempt),
                 sink=self.files,
                 on=(on,) if isinstance(on, str) else on,
                 actor=actor or user_name(),
@@ -203,7 +229,7 @@ class Lake:
                 query_options=self._options,
             )
             held.check()
-            commit = writing.publisher.publish(prepared.wish) if prepared.wish else None
+            commit = self._published(prepared.wish, attempt)
         return Loaded(prepared.rows, prepared.files, commit, prepared.updated)
 
     def create_table(
@@ -242,9 +268,12 @@ class Lake:
         actor: str,
         message: str | None = None,
         dry_run: bool = False,
+        attempt: Attempt | None = None,
     ) -> Applied:
         """Apply a script of CREATE, DROP, ALTER and COMMENT ON as one commit; with `dry_run` only look what it does."""
-        return self._apply(parse_schema(sql_script), branch=branch, actor=actor, message=message, dry_run=dry_run)
+        return self._apply(
+            parse_schema(sql_script), branch=branch, actor=actor, message=message, dry_run=dry_run, attempt=attempt
+        )
 
     def _apply(
         self,
@@ -254,9 +283,9 @@ class Lake:
         actor: str,
         message: str | None = None,
         dry_run: bool = False,
+        attempt: Attempt | None = None,
     ) -> Applied:
-        writing = self.writing
-        staging = writing.staging()
+        staging = self.writing.staging(attempt)
         if not dry_run:
             self.refresh()
         with self._standing_on(branch, holder="schema") as (state, held):
@@ -270,8 +299,34 @@ class Lake:
                 options=self._options,
             )
             held.check()
-            commit = writing.publisher.publish(prepared.wish) if prepared.wish is not None and not dry_run else None
+            commit = None if dry_run else self._published(prepared.wish, attempt)
         return Applied(staging.operation, commit, prepared.changes, dry_run)
+
+    def change_schema(
+        self,
+        statements: Sequence[Statement],
+        *,
+        branch: str = DEFAULT_BRANCH,
+        actor: str,
+        message: str | None = None,
+        attempt: Attempt | None = None,
+    ) -> Applied:
+        """The same for statements that are not SQL: each is a typed wish (publish/schema/wanted.py)."""
+        return self._apply(statements, branch=branch, actor=actor, message=message, attempt=attempt)
+
+    def standpoint(self, branch: str) -> Standpoint:
+        """The branch as it is now, for somebody who brings a change that is staged already.
+
+        It is not held: once it is superseded, a file of it may be found missing. That is told by an error, and the
+        publish compares versions in any case.
+        """
+        ref = self.catalog.ref(branch)
+        return Standpoint(
+            StateAt(self.catalog, self._documents, ref),
+            self._options,
+            lambda keys: self.catalog.content(ref.hash, keys),
+            self._documents.table,
+        )
 
     def schema_script(self, name: str | None = None, *, branch: str = DEFAULT_BRANCH, at: At = None) -> str:
         """The script that makes the schema again: of all tables, views and namespaces at a commit, or of one table."""
@@ -320,7 +375,15 @@ class Lake:
         """The tag goes; its commit stays as long as history is kept."""
         delete_ref(self.writing, RefKind.TAG, name, expected=expected)
 
-    def merge(self, source: At, into: str = DEFAULT_BRANCH, *, actor: str, message: str | None = None) -> Merged:
+    def merge(
+        self,
+        source: At,
+        into: str = DEFAULT_BRANCH,
+        *,
+        actor: str,
+        message: str | None = None,
+        attempt: Attempt | None = None,
+    ) -> Merged:
         """Bring what changed on a branch, tag or commit into a branch: one commit with two parents, or nothing."""
         self.refresh()
         writing, source_hash = self.writing, self.resolve(source)
@@ -336,13 +399,14 @@ class Lake:
                 actor=actor,
                 message=message or f"merge {source} into {into}",
                 options=self._options,
+                attempt=attempt,
             )
             planned = plan_merge(writing, merging)
             source_held.check()
             held.check()
             if planned is None:
                 return Merged(None, ())
-            return Merged(writing.publisher.publish(planned.wish), planned.keys)
+            return Merged(self._published(planned.wish, attempt), planned.keys)
 
     def optimize(
         self,

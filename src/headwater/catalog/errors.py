@@ -80,6 +80,13 @@ class CommitNotFoundError(UsageError):
         )
 
 
+class TableNotFoundError(UsageError):
+    """There is no table or view of this name."""
+
+    def __init__(self, key: TableKey, hint: str) -> None:
+        super().__init__(f"there is no table {key}", hint=hint, table=str(key))
+
+
 class NamespaceMissingError(UsageError):
     """Something would be put into a namespace that does not exist."""
 

@@ -45,10 +45,12 @@ COMMANDS = {
     "repair": "upkeep",
     "schema": "schema",
     "sequence": "sequence",
+    "serve": "serve",
     "show": "lake",
     "sidecars": "publish",
     "tables": "lake",
     "tag": "branch",
+    "token": "token",
 }
 
 

@@ -150,6 +150,34 @@ class QuerySettings(_Section):
     temp_directory: str | None = Field(None, description="Where queries spill to; the system's by default.")
 
 
+class ServerSettings(_Section):
+    """`headwater serve`."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on; any but a loopback one needs tokens.")
+    port: int = Field(8181, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    tls_certificate: str | None = Field(None, description="Certificate chain in PEM; with it the server speaks TLS.")
+    tls_key: str | None = Field(None, description="The certificate's private key in PEM.")
+    writes_in_flight: int = Field(32, ge=1, le=1024, description="Writes at a time; one more is answered 429.")
+    queries_in_flight: int = Field(16, ge=1, le=1024, description="Queries at a time; one more is answered 429.")
+    request_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="The longest body of a request, loads apart.")
+    load_bytes: int = Field(4 * 1024**3, ge=1024, description="The longest body of a load.")
+    body_seconds: Seconds = Field(30.0, description="How long a body may stand still before it is given up.")
+    write_seconds: Seconds = Field(120.0, description="How long a write may take; later it is not committed any more.")
+    query_seconds: Seconds = Field(300.0, description="How long a query may take, unless `query` says less.")
+    drain_seconds: Seconds = Field(30.0, description="How long answers may still take once the server is told to stop.")
+    keys_kept_seconds: Seconds = Field(86400.0, description="How long idempotency keys and their answers are kept.")
+
+    iceberg_config: Words = Field(
+        (), description="`name=value` that Iceberg engines get with every table, such as `s3.endpoint=…`."
+    )
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together")
+        return self
+
+
 class Settings(_Section):
     """Everything a user can set."""
 
@@ -162,6 +190,7 @@ class Settings(_Section):
     query: QuerySettings = Field(default_factory=lambda: QuerySettings(), description="Queries.")
     publish: PublishSettings = Field(default_factory=lambda: PublishSettings(), description="Transactions.")
     load: LoadSettings = Field(default_factory=lambda: LoadSettings(), description="Loads.")
+    server: ServerSettings = Field(default_factory=lambda: ServerSettings(), description="The server.")
     spark: SparkSettings = Field(default_factory=lambda: SparkSettings(), description="Spark.")
 
 

@@ -21,6 +21,17 @@ class PublishOutcomeUnknownError(OutcomeUnknownError):
         )
 
 
+class TooLateError(ConflictError):
+    """The change was not ready by its deadline. Nothing was changed, and nothing will be."""
+
+    def __init__(self, operation: Ulid, deadline: str) -> None:
+        super().__init__(
+            f"operation {operation} was not ready by {deadline}, when it had to be",
+            hint="nothing was changed; let it do less at a time, or give it more time",
+            operation=operation,
+        )
+
+
 class RecoveryPendingError(ConflictError):
     """A table is held by a change whose writer died, and which has to be rolled back first."""
 

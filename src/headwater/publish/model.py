@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from headwater.catalog.model import Content, TableContent, TableKey
@@ -25,6 +25,20 @@ class WriterKind(enum.StrEnum):
     OPTIMIZE = "optimize"
     INDICES = "indices"
     REPAIR = "repair"
+    REST = "rest"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a change: the identity under which it lands, and the moment after which it lands no more.
+
+    Whoever knows both can tell later what became of it, whether or not it heard an answer. `properties` are what the
+    log shall say of it.
+    """
+
+    operation: Ulid
+    deadline: datetime | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,8 @@ class Wish:
 
     `reads` are the versions of tables that were only read (P8). `others` are views and namespaces: they have no head,
     and change by the commit alone. `files` are what they need, stored before anything else. `merge_parent` is the
-    commit that is merged; whoever wishes that holds it until the wish is published.
+    commit that is merged; whoever wishes that holds it until the wish is published. After `deadline` it is not
+    committed any more: its note's lease ends then, at the latest.
     """
 
     kind: WriterKind
@@ -77,6 +92,15 @@ class Wish:
     others: Mapping[TableKey, Replaced] = field(default_factory=dict)
     files: tuple[NewFile, ...] = ()
     merge_parent: str | None = None
+    deadline: datetime | None = None
+
+    def of(self, attempt: Attempt | None) -> Wish:
+        """The same wish, under the terms of an attempt; the attempt's operation is what it was staged with."""
+        if attempt is None:
+            return self
+        assert attempt.operation == self.operation
+        properties = {**self.properties, **attempt.properties}
+        return replace(self, deadline=attempt.deadline, properties=properties)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from headwater.catalog.errors import (
@@ -53,7 +53,7 @@ from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import new_ulid, time_of
 from headwater.kernel.logs import Log
 from headwater.kernel.randomness import Randomness
-from headwater.publish.errors import PublishOutcomeUnknownError
+from headwater.publish.errors import PublishOutcomeUnknownError, TooLateError
 from headwater.publish.forks.protocol import Forks
 from headwater.publish.group import Group
 from headwater.publish.heads import Heads
@@ -183,7 +183,7 @@ class Publisher:
             branch=wish.branch,
             branch_incarnation=wish.branch_incarnation,
             process=self._recovery.process,
-            lease_until=self._clock.now() + self._lease,
+            lease_until=self._lease_of(wish),
             heads=tuple(each.head for each in planned),
             drops={each.key: each.pinned for each in wish.tables if each.staged is None and each.pinned is not None},
             reads=wish.reads,
@@ -192,6 +192,10 @@ class Publisher:
             merge_parent=wish.merge_parent,
             since=since,
         )
+
+    def _lease_of(self, wish: Wish) -> datetime:
+        until = self._clock.now() + self._lease
+        return until if wish.deadline is None else min(until, wish.deadline)
 
     def _write_note(self, sidecar: Sidecar) -> None:
         """Phase A. Nothing has moved, so whatever happens here, the change is absent."""
@@ -298,6 +302,8 @@ class Publisher:
         for key, version in sorted(expected.items()):
             if version != actual.get(key):
                 raise ExpectedVersionMismatchError(key, version, actual.get(key))
+        if wish.deadline is not None and self._clock.now() >= wish.deadline:
+            raise TooLateError(wish.operation, wish.deadline.isoformat(timespec="seconds"))
         if not wish.tables and not wish.others and wish.merge_parent is None:
             raise RefusedError("there is nothing to publish")
         self._refuse_swept(wish)

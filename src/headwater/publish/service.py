@@ -12,6 +12,7 @@ from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import Randomness
 from headwater.publish.cleanup.protocol import Cleanup
 from headwater.publish.heads import Heads
+from headwater.publish.model import Attempt
 from headwater.publish.optimize.jobs import COMPACTIONS, Jobs
 from headwater.publish.protocol import LEASE, Publisher
 from headwater.publish.queues import WriteQueues
@@ -40,9 +41,10 @@ class Writing:
     clock: Clock
     randomness: Randomness
 
-    def staging(self) -> Staging:
-        """What one change is staged with: it has an operation of its own."""
-        return Staging(self.files, self.clock, self.randomness, new_ulid(self.clock, self.randomness))
+    def staging(self, attempt: Attempt | None = None) -> Staging:
+        """What one change is staged with: it has an operation of its own, or that of an attempt."""
+        operation = attempt.operation if attempt is not None else new_ulid(self.clock, self.randomness)
+        return Staging(self.files, self.clock, self.randomness, operation)
 
     @property
     def repair(self) -> Repair:

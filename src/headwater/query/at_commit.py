@@ -9,6 +9,7 @@ from functools import lru_cache
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.view.metadata import ViewMetadata
 
+from headwater.catalog.errors import TableNotFoundError
 from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_NAMESPACE
 from headwater.catalog.port import Catalog
@@ -106,11 +107,11 @@ def _opened(view: ViewMetadata, key: TableKey) -> OpenView:
     return OpenView(texts[dialect], dialect, tuple(version.default_namespace), tuple(columns))
 
 
-def _no_such_table(key: TableKey, known: list[str]) -> UsageError:
+def _no_such_table(key: TableKey, known: list[str]) -> TableNotFoundError:
     spelled = {_bare(name): name for name in known}
     near = [spelled[each] for each in get_close_matches(_bare(str(key)), list(spelled), n=3)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)} tables: see `headwater tables`"
-    return UsageError(f"there is no table {key}", hint=hint, table=str(key))
+    return TableNotFoundError(key, hint)
 
 
 def _bare(name: str) -> str:

@@ -95,7 +95,7 @@ def replace_view(
     if known is not None and known.version_id == view.current_version_id:
         return view
     current_id = (known or version).version_id
-    versions = _kept(view, [*view.versions, *(() if known else (version,))], current_id)
+    versions = kept_versions(view, [*view.versions, *(() if known else (version,))], current_id)
     kept_ids = {each.version_id for each in versions}
     log: list[ViewHistoryEntry] = []
     for entry in (*view.version_log, ViewHistoryEntry(timestamp_ms=now_ms, version_id=current_id)):
@@ -189,7 +189,7 @@ def _same(one: ViewVersion, other: ViewVersion) -> bool:
     return meaning(one) == meaning(other)
 
 
-def _kept(view: ViewMetadata, versions: list[ViewVersion], current_id: int) -> list[ViewVersion]:
+def kept_versions(view: ViewMetadata, versions: list[ViewVersion], current_id: int) -> list[ViewVersion]:
     """The current version and the newest others."""
     try:
         number = max(1, int(view.properties.get(VERSIONS_TO_KEEP, _DEFAULT_VERSIONS_TO_KEEP)))

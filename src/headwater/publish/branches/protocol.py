@@ -46,7 +46,7 @@ from headwater.publish.branches.model import (
 )
 from headwater.publish.branches.results import Result, drops, others, wish_for
 from headwater.publish.branches.rows import Asking, changed_rows
-from headwater.publish.model import Wish, WriterKind
+from headwater.publish.model import Attempt, Wish, WriterKind
 from headwater.publish.service import Writing
 from headwater.publish.sql.working import WorkingTable
 from headwater.publish.state import State
@@ -68,6 +68,7 @@ class Merging:
     actor: str
     message: str
     options: QueryOptions
+    attempt: Attempt | None = None
 
 
 def plan(writing: Writing, merging: Merging) -> Planned | None:
@@ -122,7 +123,7 @@ class _Merge:
         return self._wish(results, steps, reads)
 
     def _wish(self, results: Sequence[Result], steps: Sequence[Step], reads: dict[TableKey, Content | None]) -> Planned:
-        staging, target = self._writing.staging(), self._merging.target.ref
+        staging, target = self._writing.staging(self._merging.attempt), self._merging.target.ref
         now = self._writing.clock.now()
         tables = (*(wish_for(each, staging, now) for each in results), *drops(steps))
         without_heads = others(steps)

@@ -1,0 +1,152 @@
+"""The application: routes, the answers to errors, and what runs beside the requests.
+
+`create_app` takes everything that it stands on, so that tests serve any lake with any clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from headwater import __version__
+from headwater.catalog.names import DEFAULT_BRANCH
+from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.logs import Log
+from headwater.server import lake_api, lake_api_reading
+from headwater.server.asking import Reader, Served
+from headwater.server.errors import answer_to
+from headwater.server.limits import Bodies
+from headwater.server.problems import Problem, problem
+from headwater.server.serving import Serving
+from headwater.server.sweeping import Sweeper
+from headwater.server.watching import Watched
+
+# Threads beside those that write and query: for whoever looks at lists, and for the tokens of all.
+_OTHER_THREADS = 16
+
+_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "body_timeout",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
+
+_log = Log("server")
+
+
+def create_app(serving: Serving, *, routers: tuple[APIRouter, ...] = ()) -> FastAPI:
+    """The application that serves a lake; `routers` are other protocols, which see to tokens themselves."""
+    app = FastAPI(
+        title="Headwater",
+        version=__version__,
+        description="The lake API. Errors have one shape: `error`, `code`, `hint`, and what they are about.",
+        lifespan=_running(serving),
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.serving = serving
+    app.include_router(lake_api.router)
+    app.include_router(lake_api_reading.router)
+    app.include_router(_own_routes())
+    for each in routers:
+        app.include_router(each)
+    app.add_exception_handler(HeadwaterError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
+    app.add_middleware(Bodies, most_bytes=_longest(serving), still_seconds=serving.settings.body_seconds)
+    app.add_middleware(Watched, metrics=serving.metrics, clock=serving.clock)
+    return app
+
+
+def _running(serving: Serving) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """While the application runs, what dead writers leave behind is swept; at its end, writes are waited for."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        settings = serving.settings
+        threads = settings.writes_in_flight + settings.queries_in_flight + _OTHER_THREADS
+        anyio.to_thread.current_default_thread_limiter().total_tokens = threads
+        sweeper = Sweeper(serving)
+        app.state.sweeper = sweeper
+        sweeper.start()
+        try:
+            yield
+        finally:
+            sweeper.stop()
+            # What writes has a deadline of its own; nothing is cut off half way. Whoever gave up on its client is no
+            # longer in the gate, and a protocol of others is not among the flights: both are waited for.
+            patience = settings.write_seconds + settings.drain_seconds
+            has_landed = await run_in_threadpool(serving.flights.wait_until_landed, patience)
+            if not has_landed or not await run_in_threadpool(serving.writes.wait_until_empty, patience):
+                _log.warning("writes are still under way at the end; they are recovered by whoever opens the lake next")
+
+    return lifespan
+
+
+def _own_routes() -> APIRouter:
+    router = APIRouter(tags=["server"])
+
+    @router.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Whether the process lives."""
+        return {"status": "ok"}
+
+    @router.get("/readyz", responses={503: {"description": "The lake cannot be reached."}})
+    def readyz(serving: Served) -> dict[str, str]:
+        """Whether the lake can be reached."""
+        serving.lake.catalog.ref(DEFAULT_BRANCH)
+        return {"status": "ready"}
+
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    def metrics(serving: Served, _caller: Reader) -> Response:
+        """Counts and durations in the Prometheus text format."""
+        return Response(serving.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+def _longest(serving: Serving) -> Callable[[str], int]:
+    def most_bytes(path: str) -> int:
+        is_load = path.startswith("/v1/") and path.endswith("/load")
+        return serving.settings.load_bytes if is_load else serving.settings.request_bytes
+
+    return most_bytes
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadwaterError)
+    answer = answer_to(error, branch=getattr(request.state, "branch", None))
+    request.state.code = answer.code
+    if answer.status >= 500:
+        _log.warning("a request failed", path=request.url.path, status=answer.status, error=str(error))
+    return Problem(dict(answer.body), answer.status, headers=dict(answer.headers))
+
+
+async def _answer_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [{"where": ".".join(map(str, each["loc"])), "what": each["msg"]} for each in error.errors()]
+    first = found[0]
+    message = f"the request is not what this route takes: {first['where']}: {first['what']}"
+    return problem(422, "invalid_request", message, hint="/openapi.json tells what it takes", problems=found)
+
+
+async def _answer_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = problem(error.status_code, _CODES.get(error.status_code, "invalid_request"), str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    """Who has gone before the request was whole hears nothing."""
+    return problem(400, "disconnected", "the request broke off")

@@ -1,0 +1,191 @@
+"""How a change of the Iceberg protocol becomes one commit.
+
+Promise: a request that is answered with success is one commit of its branch. Any answer but 500 says that it is not,
+and never will be (P5).
+
+Invariants:
+
+    1  There is one door: everything is a wish, and the publisher takes it. Nothing is moved here.
+    2  A change is drafted on one commit of the branch. Everything that the draft rests on is in the wish: what the
+       client requires is judged on the version that the wish expects, namespaces and names that were looked up are
+       expected too, and so is every table that was read for the sake of a constraint (P8).
+    3  Who loses a race drafts again on the new head. The client hears of it only when what it requires is not so there.
+    4  After the publisher has said yes, an error is an unknown outcome: the client must not clean up.
+
+Commit point: that of the publish (publish/protocol.py).
+
+Steps, and what a crash after each leaves behind:
+
+    draft, judge     files of the client that nothing refers to
+    publish          what publish/protocol.py says
+    answer           a commit whose client does not know of it, and asks by loading the table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headwater.catalog.errors import ExpectedVersionMismatchError, RefConflictError
+from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey
+from headwater.kernel.errors import CorruptError, HeadwaterError, OutcomeUnknownError
+from headwater.lake import Lake, Standpoint
+from headwater.publish.model import Attempt, Replaced, TableWish, Wish, WriterKind
+from headwater.publish.schema.standing import SchemaState
+from headwater.publish.schema.wanted import Statement
+from headwater.query import QueryOptions
+from headwater.server.iceberg.decide import refuse_taken, refuse_unwritable
+from headwater.server.iceberg.errors import NotFoundError
+from headwater.tables.model import NewFile, TableVersion
+from headwater.tables.snapshot import Staging
+
+# How often a change is drafted again because somebody else was faster.
+DRAFTS = 6
+
+T = TypeVar("T")
+
+
+class OvertakenError(RefConflictError):
+    """The head that was drafted on is the head no more, and something of it was missing."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a request comes to on one commit of its branch."""
+
+    message: str
+    tables: tuple[TableWish, ...] = ()
+    reads: Mapping[TableKey, Content | None] = field(default_factory=dict)
+    others: Mapping[TableKey, Replaced] = field(default_factory=dict)
+    files: tuple[NewFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a draft is made on: the branch as it is, and what staging needs."""
+
+    stand: Standpoint
+    staging: Staging
+    lake: str
+
+    @property
+    def state(self) -> SchemaState:
+        """The branch as it is."""
+        return self.stand.state
+
+    @property
+    def options(self) -> QueryOptions:
+        """How questions about it are asked."""
+        return self.stand.options
+
+    def tables(self, keys: Sequence[TableKey]) -> dict[TableKey, tuple[TableContent, TableVersion]]:
+        """The tables as the branch holds them, looked up at once, or the protocol's error."""
+        found = self.stand.contents(keys)
+        held = {}
+        for key in keys:
+            content = found.get(key)
+            if not isinstance(content, TableContent):
+                raise NotFoundError("table", key)
+            held[key] = (content, self.stand.open(content))
+        return held
+
+    def around(self, key: TableKey) -> dict[TableKey, Content | None]:
+        """The namespace that the key is in, which must be there, and stay."""
+        parent = key.parent
+        if parent is None:
+            return {}
+        content = self.state.content(parent)
+        if not isinstance(content, NamespaceContent):
+            raise NotFoundError("namespace", parent)
+        return {parent: content}
+
+    def free(self, key: TableKey) -> dict[TableKey, Content | None]:
+        """The same for a name that is to be taken; refused when it is."""
+        around = self.around(key)
+        parent = key.parent
+        siblings = self.state.inside(parent) if parent is not None else ()
+        refuse_taken(key, self.state.content(key), (each for each in siblings if each.namespace == key.namespace))
+        return around
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How writes are taken: `room` lets one in, or refuses; `attempt` says until when it may land."""
+
+    room: Callable[[], AbstractContextManager[None]] = nullcontext
+    attempt: Callable[[], Attempt | None] = lambda: None
+
+
+class Commits:
+    """Takes drafts to commits. Safe to share among threads."""
+
+    def __init__(self, lake: Lake, terms: Terms) -> None:
+        self._lake = lake
+        self._terms = terms
+
+    def land(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
+        """The hash of the commit that the draft has become; that of the head when there was nothing to do."""
+        with self._terms.room():
+            return until_it_lands(lambda: self._once(branch, actor, drafted))
+
+    def apply(self, branch: str, actor: str, looked_at: Callable[[Ref], Statement]) -> None:
+        """Carry out one statement of DDL; what it needs is looked at each time that it is tried."""
+
+        def once() -> None:
+            ref = self._lake.catalog.ref(branch)
+            refuse_unwritable(ref)
+            statement, attempt = looked_at(ref), self._terms.attempt()
+            self._lake.change_schema([statement], branch=branch, actor=actor, message=statement.text, attempt=attempt)
+
+        with self._terms.room():
+            until_it_lands(once)
+
+    def _once(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
+        writing, attempt = self._lake.writing, self._terms.attempt()
+        staging, stand = writing.staging(attempt), self._lake.standpoint(branch)
+        ref = stand.state.ref
+        refuse_unwritable(ref)
+        try:
+            draft = drafted(Desk(stand, staging, self._lake.location))
+        except CorruptError as error:
+            # A file that is missing may have been collected since, if this is the head no more.
+            newer = self._lake.catalog.ref(branch)
+            if newer.hash == ref.hash:
+                raise
+            raise OvertakenError(branch, ref.hash, newer.hash) from error
+        if draft is None:
+            return ref.hash
+        touched = {*draft.others, *(key for each in draft.tables for key in each.keys)}
+        wish = Wish(
+            kind=WriterKind.REST,
+            actor=actor,
+            message=draft.message,
+            branch=ref.name,
+            branch_incarnation=ref.incarnation,
+            operation=staging.operation,
+            tables=draft.tables,
+            reads={key: each for key, each in draft.reads.items() if key not in touched},
+            others=draft.others,
+            files=draft.files,
+        )
+        return writing.publisher.publish(wish.of(attempt)).hash
+
+
+def until_it_lands(once: Callable[[], T]) -> T:
+    """Try again while somebody else is faster, a few times."""
+    for left in reversed(range(DRAFTS)):
+        try:
+            return once()
+        except (ExpectedVersionMismatchError, OvertakenError):
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def answered_too_late(at_hash: str, error: HeadwaterError) -> OutcomeUnknownError:
+    """The error of a change that was made, and whose answer could not be."""
+    return OutcomeUnknownError(
+        f"the change is commit {at_hash}, and cannot be shown: {error.message}", operation=at_hash, hint="load it again"
+    )

@@ -1,0 +1,111 @@
+"""What clients load: documents as they are stored, and lists of names.
+
+A document never changes, so what is made of it for clients is kept by its location, and its location is its ETag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey, ViewContent
+from headwater.lake import Lake
+from headwater.server.iceberg.decide import Name, branch_of
+from headwater.server.iceberg.errors import BodyError, NotFoundError
+from headwater.tables.metadata import decode_document
+from headwater.tables.properties import GC_ENABLED
+
+ALL, REFS = "all", "refs"
+_DOCUMENTS_KEPT = 256
+
+
+class Reading:
+    """Answers about the branches of a lake. Safe to share among threads."""
+
+    def __init__(self, lake: Lake, config: Mapping[str, str]) -> None:
+        self._lake = lake
+        self._config = json.dumps(dict(config)).encode()
+        self._document = lru_cache(_DOCUMENTS_KEPT)(self._made_document)
+
+    def ref(self, prefix: str) -> Ref:
+        """The branch or tag that a prefix means."""
+        return self._lake.catalog.ref(branch_of(prefix))
+
+    def content(self, ref: Ref, key: TableKey) -> Content | None:
+        """What the branch holds under this name."""
+        return self._lake.catalog.content(ref.hash, [key]).get(key)
+
+    def table(self, ref: Ref, key: TableKey) -> TableContent:
+        """The table, or the protocol's error."""
+        content = self.content(ref, key)
+        if not isinstance(content, TableContent):
+            raise NotFoundError("table", key)
+        return content
+
+    def view(self, ref: Ref, key: TableKey) -> ViewContent:
+        """The view, or the protocol's error."""
+        content = self.content(ref, key)
+        if not isinstance(content, ViewContent):
+            raise NotFoundError("view", key)
+        return content
+
+    def namespace(self, ref: Ref, namespace: Name) -> NamespaceContent:
+        """The namespace, or the protocol's error."""
+        key = TableKey.of_namespace(namespace)
+        content = self.content(ref, key)
+        if not isinstance(content, NamespaceContent):
+            raise NotFoundError("namespace", key)
+        return content
+
+    def names(self, ref: Ref, namespace: Name, kind: type[Content]) -> list[Name]:
+        """The names of such things that are in the namespace itself, in order."""
+        return sorted(key.elements for key in self.inside(ref, namespace, kind))
+
+    def inside(self, ref: Ref, namespace: Name, kind: Any = object) -> Iterator[TableKey]:
+        """Everything of a kind that is in the namespace itself."""
+        found = self._lake.catalog.contents(ref.hash, namespace=namespace or None)
+        return (key for key, content in found if key.namespace == namespace and isinstance(content, kind))
+
+    def loaded_table(self, content: TableContent, snapshots: str | None = None) -> bytes:
+        """The answer that loads a table, with all of its snapshots or with those that refs lead to."""
+        mode = snapshots or ALL
+        if mode not in (ALL, REFS):
+            raise BodyError(f"snapshots is {mode!r}", hint=f"{ALL} or {REFS}")
+        return self._wrapped(content.metadata_location, self._document(content.metadata_location, mode))
+
+    def loaded_view(self, content: ViewContent) -> bytes:
+        """The answer that loads a view."""
+        location = content.metadata_location
+        return self._wrapped(location, self._lake.metadata_of(content).model_dump_json().encode())
+
+    def wrapped(self, location: str | None, document: bytes) -> bytes:
+        """A document in the shape in which it is loaded."""
+        return self._wrapped(location, document)
+
+    def _wrapped(self, location: str | None, document: bytes) -> bytes:
+        place = json.dumps(location).encode()
+        return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (place, document, self._config)
+
+    def _made_document(self, location: str, mode: str) -> bytes:
+        document = decode_document(self._lake.files.read(location), location)
+        document["properties"] = {**(document.get("properties") or {}), GC_ENABLED: "false"}
+        if mode == REFS:
+            kept = {each["snapshot-id"] for each in (document.get("refs") or {}).values()}
+            kept.add(document.get("current-snapshot-id"))
+            document["snapshots"] = [each for each in document.get("snapshots") or () if each["snapshot-id"] in kept]
+        return json.dumps(document, separators=(",", ":")).encode()
+
+
+def etag_of(content: TableContent, snapshots: str | None, config: str = "") -> str:
+    """What tells one answer from another."""
+    told = "\n".join((content.metadata_location, snapshots or ALL, config))
+    return f'"{hashlib.sha256(told.encode()).hexdigest()[:32]}"'
+
+
+def matches(etag: str, wanted: str | None) -> bool:
+    """Whether the client has this answer already; a weak tag compares like a strong one."""
+    given = [each.strip().removeprefix("W/") for each in (wanted or "").split(",")]
+    return etag in given

@@ -1,0 +1,87 @@
+"""What every route stands on: the lake, who may ask, and how much at a time."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headwater.access import Caller, Requests, Role, TokenRefusedError, Tokens
+from headwater.access.model import RoleRefusedError
+from headwater.kernel.clock import Clock
+from headwater.kernel.ids import Ulid, new_ulid
+from headwater.kernel.metrics import Metrics
+from headwater.kernel.randomness import Randomness
+from headwater.kernel.settings import ServerSettings
+from headwater.lake import Lake
+from headwater.publish.model import Attempt
+from headwater.server.limits import Flights, Gate
+
+# Who asks where no tokens are needed.
+ANONYMOUS = Caller("anonymous", "anonymous", Role.ADMIN)
+
+_PORT = re.compile(r":[0-9]{1,5}$")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """One served lake. `is_loopback` says that only this machine can reach it."""
+
+    lake: Lake
+    settings: ServerSettings
+    tokens: Tokens
+    requests: Requests
+    clock: Clock
+    randomness: Randomness
+    metrics: Metrics
+    writes: Gate
+    queries: Gate
+    flights: Flights
+    skew: timedelta
+    sweep_every: timedelta
+    is_loopback: bool = True
+
+    def admit(self, authorization: str | None, host: str, needed: Role) -> Caller:
+        """Who calls, if that is enough for what is asked.
+
+        Without a token only while there never was one, on a loopback address, and by a name of this machine: a page in
+        a browser that has made some other name point here is kept out.
+        """
+        if authorization is not None:
+            scheme, _, text = authorization.partition(" ")
+            if scheme.lower() != "bearer" or not text.strip():
+                raise TokenRefusedError("the Authorization header holds no bearer token", hint="Bearer hw_…")
+            caller = self.tokens.caller(text.strip())
+        elif self.is_loopback and is_local_name(host) and not self.tokens.has_any():
+            caller = ANONYMOUS
+        else:
+            raise TokenRefusedError("a token is needed", hint="send it as `Authorization: Bearer hw_…`")
+        if not caller.role.may_act_as(needed):
+            raise RoleRefusedError(caller.actor, caller.role, needed)
+        return caller
+
+    def attempt(self) -> Attempt:
+        """A fresh attempt, which lands within the time that a write may take, or not at all."""
+        deadline = self.clock.now() + timedelta(seconds=self.settings.write_seconds)
+        return Attempt(self.new_operation(), deadline)
+
+    def new_operation(self) -> Ulid:
+        """A fresh identity."""
+        return new_ulid(self.clock, self.randomness)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_local_name(host: str) -> bool:
+    """Whether a Host header names this machine as itself."""
+    name = _PORT.sub("", host)
+    return is_loopback(name.removeprefix("[").removesuffix("]"))
