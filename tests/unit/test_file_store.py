@@ -277,3 +277,22 @@ def test_a_time_that_is_no_date_is_named() -> None:
     """Some file systems can store it."""
     with pytest.raises(StorageError, match="x has a modification time"):
         file._meta("x", os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 300_000_000_000, 0)))
+
+
+def test_a_prepared_file_is_a_temporary_one_until_it_has_its_name(store: FileStore) -> None:
+    prepared = store.prepare("a/b", b"1")
+    assert [path.suffix for path in (store.root / "a").iterdir()] == [".tmp"]
+    prepared.create()
+    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+    store.prepare("a/c", b"1").discard()
+    with pytest.raises(PreconditionFailedError):
+        store.prepare("a/b", b"2").create()
+    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+
+
+def test_s11_a_prepared_file_that_cannot_be_made_durable_is_an_unknown_outcome(store: FileStore) -> None:
+    prepared = store.prepare("a/b", b"1")
+    prepared.create()
+    with arm(Failpoint.FILE_PUT_LINKED, Action.ERROR), pytest.raises(StorageOutcomeUnknownError):
+        prepared.settle()
+    assert store.get("a/b").data == b"1"

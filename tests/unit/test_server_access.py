@@ -158,6 +158,23 @@ def test_without_tokens_only_this_machine_is_let_in(served: ServedLake) -> None:
         assert served.client.get(path).status_code == 200
 
 
+@pytest.mark.hazard("P21")
+def test_a_page_in_a_browser_is_kept_out_where_no_token_is_needed(served: ServedLake) -> None:
+    """A page may send what it may not read the answer to: by forms and plain text, and without any body."""
+    own = str(served.client.base_url).rstrip("/")
+    made = b'{"namespace": ["evil"]}'
+    sql = b'{"sql": "insert into t values (1, \'a\')"}'
+    for origin in ("https://evil.example", "http://localhost:3000", "null", "http://127.0.0.1:1", ""):
+        for path, body in (("/v1/recover", b""), ("/v1/main/mutate", sql), ("/iceberg/v1/main/namespaces", made)):
+            headers = {"content-type": "application/json", "origin": origin}
+            answer = served.client.post(path, content=body, headers=headers)
+            assert answer.status_code == 401, (origin, path, answer.text)
+    assert served.rows() == []
+    assert served.client.post("/v1/recover", headers={"origin": own}).status_code == 200
+    header = served.token(Role.ADMIN)
+    assert served.client.post("/v1/recover", headers={"origin": "https://evil.example", **header}).status_code == 200
+
+
 def test_commits_are_in_the_name_of_the_token(served: ServedLake) -> None:
     served.mutate("insert into t values (1, 'a')", **served.token(Role.WRITER, "ann"))
     assert served.actors()[0] == "ann"
@@ -171,9 +188,14 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/v1/{branch}/merge"): Role.WRITER,
     ("POST", "/v1/branches"): Role.WRITER,
     ("DELETE", "/v1/branches/{branch}"): Role.ADMIN,
+    ("GET", "/v1/branches/{branch}"): Role.READER,
+    ("POST", "/v1/tags"): Role.WRITER,
+    ("DELETE", "/v1/tags/{tag}"): Role.ADMIN,
+    ("GET", "/v1/tags/{tag}"): Role.READER,
     ("POST", "/v1/recover"): Role.ADMIN,
     ("POST", "/v1/{branch}/query"): Role.READER,
     ("GET", "/v1/{branch}/commits"): Role.READER,
+    ("GET", "/v1/{branch}/commits/{commit}"): Role.READER,
     ("GET", "/v1/{branch}/tables"): Role.READER,
     ("GET", "/v1/{branch}/schema"): Role.READER,
     ("GET", "/v1/refs"): Role.READER,
@@ -190,6 +212,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/{branch}/schema": {"sql": "create table if not exists t (id bigint)", "dry_run": True},
     "/v1/{branch}/merge": {"source": "main"},
     "/v1/branches": {"name": "made"},
+    "/v1/tags": {"name": "made"},
     "/v1/{branch}/query": {"sql": "select 1"},
 }
 
@@ -202,7 +225,7 @@ def test_every_route_with_every_role(served: ServedLake) -> None:
     headers[None] = {}
     before = served.lake.catalog.refs()
     for (method, path), needed in ROUTES.items():
-        address = path.format(branch="main", operation=served.serving.new_operation())
+        address = path.format(branch="main", operation=served.serving.new_operation(), tag="none", commit="main")
         for role, header in headers.items():
             if path == "/v1/{branch}/load":
                 answer = served.client.post(
@@ -219,6 +242,8 @@ def test_every_route_with_every_role(served: ServedLake) -> None:
                 assert (answer.status_code, answer.json()["code"]) == expected, (method, path, role, answer.text)
         if path == "/v1/branches":
             served.lake.delete_branch("made")
+        elif path == "/v1/tags":
+            served.lake.delete_tag("made")
     assert served.lake.catalog.refs() == before
 
 

@@ -136,6 +136,7 @@ def test_read_only_refuses_every_change(memory: MemoryStore) -> None:
     store = ReadOnlyStore(memory)
     for change in (
         lambda: store.put("b", b"", Create()),
+        lambda: store.prepare("b", b"").create(),
         lambda: store.delete("a"),
         lambda: store.delete_prefix("a"),
         lambda: store.copy("a", "b"),

@@ -13,6 +13,8 @@ from headwater.kernel.ids import Ulid, ulid_of
 from headwater.tables.model import NewFile, Staged
 
 RECOVERY_ACTOR = "headwater:recovery"
+# What a change came to, as JSON: whoever made it and heard no answer finds it in the log.
+DID = "headwater.did"
 
 
 class WriterKind(enum.StrEnum):

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
+from fastapi.routing import APIRoute
 
 from headwater.access import Caller, Role
+from headwater.server.errors import ShapeError
 from headwater.server.once import Asked
 from headwater.server.serving import Serving
 
@@ -24,11 +26,24 @@ def needs(role: Role) -> Callable[[Request], Caller]:
 
     def admitted(request: Request) -> Caller:
         headers = request.headers
-        caller = serving_of(request).admit(headers.get("authorization"), headers.get("host", ""), role)
+        caller = serving_of(request).admit(
+            headers.get("authorization"), headers.get("host", ""), role, origin=headers.get("origin")
+        )
         request.state.caller = caller
         return caller
 
     return admitted
+
+
+def only_known_parameters(request: Request) -> None:
+    """Refuse what the route does not know: who mistypes `expected` must not delete unconditionally."""
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = sorted(each.alias for each in route.dependant.query_params)
+    for name in request.query_params:
+        if name not in known:
+            hint = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise ShapeError(422, "invalid_request", f"this route takes no parameter {name!r}", hint=hint)
 
 
 Served = Annotated[Serving, Depends(serving_of)]
@@ -62,6 +77,8 @@ Querying = Annotated[Caller, Depends(room_to_query)]
 Branch = Annotated[
     str, Path(description="A branch; slashes in its name are written as they are, or as %2F.", examples=["main"])
 ]
+Tag = Annotated[str, Path(description="A tag; slashes in its name like those of a branch.", examples=["v1"])]
+Expected = Annotated[str | None, Query(description="Only while it is at this commit.")]
 Key = Annotated[
     str | None,
     Header(

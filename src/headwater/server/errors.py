@@ -40,7 +40,7 @@ from headwater.catalog.errors import (
     RefNotFoundError,
     TableNotFoundError,
 )
-from headwater.catalog.model import Content, TableContent, ViewContent, describe
+from headwater.catalog.model import Content, TableContent, ViewContent
 from headwater.kernel.errors import (
     ConflictError,
     CorruptError,
@@ -157,6 +157,12 @@ def answer_to(error: HeadwaterError, *, branch: str | None = None) -> Answer:
             body["ref_conflict"] = {"ref": error.ref, "expected": error.expected, "actual": error.actual}
         case OutcomeUnknownError():
             body["settle"] = settle_url(error.operation, branch)
+            if body["settle"] is not None:
+                body["hint"] = (
+                    "GET the URL in `settle` before doing the work again, or send the request again with its key"
+                )
+        case RecoveryPendingError():
+            body["hint"] = f"wait, and send it again: {error.hint}; here, POST /v1/recover does it"
         case _:
             pass
     if code == "bad_sql" and "line" in error.fields:
@@ -193,8 +199,6 @@ def _manifest_conflict(error: ExpectedVersionMismatchError) -> dict[str, object]
         "table_key": str(error.table),
         "expected": _number(error.expected),
         "actual": _number(error.actual),
-        "expected_content": describe(error.expected),
-        "actual_content": describe(error.actual),
     }
 
 

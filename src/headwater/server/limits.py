@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.kernel.ids import Ulid
 from headwater.kernel.metrics import Metric, MetricKind, Metrics
+from headwater.query import Stop
 from headwater.server.errors import TooManyError
 
 IN_FLIGHT = Metric(
@@ -60,6 +61,32 @@ class Gate:
     def _count(self, change: int) -> None:
         self._inside += change
         self._metrics.level(IN_FLIGHT, self._inside, kind=self._kind)
+
+
+class Stops:
+    """The queries that run in this process, and how each is ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Stop] = set()
+
+    @contextmanager
+    def of(self, stop: Stop) -> Iterator[None]:
+        """The query runs for as long as the block does."""
+        with self._lock:
+            self._running.add(stop)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(stop)
+
+    def ask_all(self) -> None:
+        """End them all."""
+        with self._lock:
+            running = list(self._running)
+        for each in running:
+            each.ask()
 
 
 class Flights:

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from headwater.access import Caller, Requests, Role, TokenRefusedError, Tokens
 from headwater.access.model import RoleRefusedError
@@ -16,7 +17,7 @@ from headwater.kernel.randomness import Randomness
 from headwater.kernel.settings import ServerSettings
 from headwater.lake import Lake
 from headwater.publish.model import Attempt
-from headwater.server.limits import Flights, Gate
+from headwater.server.limits import Flights, Gate, Stops
 
 # Who asks where no tokens are needed.
 ANONYMOUS = Caller("anonymous", "anonymous", Role.ADMIN)
@@ -38,22 +39,25 @@ class Serving:
     writes: Gate
     queries: Gate
     flights: Flights
+    stops: Stops
     skew: timedelta
     sweep_every: timedelta
+    temp_directory: Path | None = None
     is_loopback: bool = True
 
-    def admit(self, authorization: str | None, host: str, needed: Role) -> Caller:
+    def admit(self, authorization: str | None, host: str, needed: Role, *, origin: str | None = None) -> Caller:
         """Who calls, if that is enough for what is asked.
 
         Without a token only while there never was one, on a loopback address, and by a name of this machine: a page in
-        a browser that has made some other name point here is kept out.
+        a browser that has made some other name point here is kept out. So is a page of any other `origin`, which a
+        browser lets send what it may not read the answer to.
         """
         if authorization is not None:
             scheme, _, text = authorization.partition(" ")
             if scheme.lower() != "bearer" or not text.strip():
                 raise TokenRefusedError("the Authorization header holds no bearer token", hint="Bearer hw_…")
             caller = self.tokens.caller(text.strip())
-        elif self.is_loopback and is_local_name(host) and not self.tokens.has_any():
+        elif self.is_loopback and is_local_name(host) and is_same_origin(origin, host) and not self.tokens.has_any():
             caller = ANONYMOUS
         else:
             raise TokenRefusedError("a token is needed", hint="send it as `Authorization: Bearer hw_…`")
@@ -79,6 +83,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_same_origin(origin: str | None, host: str) -> bool:
+    """Whether a request comes from no page at all, or from one of this very server."""
+    return origin is None or origin.partition("://")[2] == host
 
 
 def is_local_name(host: str) -> bool:

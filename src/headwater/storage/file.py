@@ -1,6 +1,6 @@
 """Objects as files in a folder, crash-safe, with a true compare-and-swap among processes (hazard S6).
 
-    create    temporary file, fsync, link (fails if the name is taken), fsync of the folder
+    create    temporary file, fsync, link (fails if the name is taken), fsync of the folder; also step by step
     replace   lock, compare, temporary file, fsync, rename, fsync of the folder
     delete    lock, compare, unlink
 
@@ -22,6 +22,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -41,7 +42,7 @@ from headwater.storage.errors import (
 )
 from headwater.storage.folders import Folders, clear_empty
 from headwater.storage.paths import RESERVED_PREFIX, check_path, check_prefix
-from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, PutMode, Update
+from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, Prepared, PutMode, Update
 from headwater.storage.spans import check_span, deletable_prefix, past_the_end
 
 
@@ -121,10 +122,17 @@ class FileStore:
         target = self._file(path)
         with self._translated(path, writing=True):
             if isinstance(mode, Create):
-                self._create(path, target, data)
+                self._link(path, target, self._folders.write_temporary(target.parent, data))
+                self._settle(path, target)
             else:
                 self._replace(path, target, data, mode)
         return _etag(data)
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """A temporary file, synced."""
+        target = self._file(path)
+        with self._translated(path, writing=True):
+            return _PreparedFile(self, path, target, self._folders.write_temporary(target.parent, data))
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there. Not synced: a delete that a power cut undoes leaves only excess."""
@@ -169,8 +177,7 @@ class FileStore:
             raise ObjectNotFoundError(self.name, path)
         return file
 
-    def _create(self, path: str, target: Path, data: bytes) -> None:
-        temporary = self._folders.write_temporary(target.parent, data)
+    def _link(self, path: str, target: Path, temporary: Path) -> None:
         try:
             hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
             clear_empty(target)
@@ -180,6 +187,8 @@ class FileStore:
         finally:
             with suppress(OSError):
                 temporary.unlink()
+
+    def _settle(self, path: str, target: Path) -> None:
         with self._done(path):
             hit(Failpoint.FILE_PUT_LINKED)
             self._folders.sync(target.parent)
@@ -246,6 +255,27 @@ class FileStore:
             raise StorageError(
                 f"{self.name}: {path or 'the folder'}: {error.strerror}", store=self.name, path=path
             ) from error
+
+
+@dataclass(frozen=True)
+class _PreparedFile:
+    """A synced temporary file that is to be linked; a failed link takes it along."""
+
+    store: FileStore
+    path: str
+    target: Path
+    temporary: Path
+
+    def create(self) -> None:
+        with self.store._translated(self.path, writing=True):
+            self.store._link(self.path, self.target, self.temporary)
+
+    def settle(self) -> None:
+        self.store._settle(self.path, self.target)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self.temporary.unlink()
 
 
 def _without_blocking(path: str, flags: int) -> int:

@@ -6,14 +6,21 @@ import base64
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, assert_never
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    AssignUUIDUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -35,6 +42,8 @@ REPLICA = "main_replica_"
 LARGEST_PAGE = 10_000
 
 _OWN = frozenset({INCARNATION, OPERATION, PREVIOUS, WRITER, HOME})
+# What of the settings of a store is not for everybody; better one name too many.
+_SECRET = re.compile("key|secret|token|password|passwd|credential|authorization|connection-string", re.IGNORECASE)
 _PLACE = re.compile(r"-([0-7][0-9A-HJKMNP-TV-Z]{25})")
 
 Name: TypeAlias = tuple[str, ...]
@@ -53,6 +62,11 @@ def branch_of(prefix: str) -> str:
 def namespace_of(text: str) -> tuple[str, ...]:
     """The namespace that a part of an address means."""
     return tuple(text.split(SEPARATOR))
+
+
+def config_for(config: Mapping[str, str], *, secrets: bool) -> dict[str, str]:
+    """What a client hears of the store; without `secrets`, nothing that opens it."""
+    return {name: value for name, value in config.items() if secrets or not _SECRET.search(name)}
 
 
 def refuse_unwritable(ref: Ref) -> None:
@@ -117,15 +131,57 @@ def is_creation(requirements: Iterable[TableRequirement]) -> bool:
     return any(isinstance(each, AssertCreate) for each in requirements)
 
 
-def require(key: TableKey, requirements: Iterable[TableRequirement], metadata: TableMetadata | None) -> None:
+def require(key: TableKey, requirements: Iterable[TableRequirement], metadata: TableMetadata) -> None:
     """Raise unless everything is so that the client's change rests on."""
     for each in requirements:
-        if isinstance(each, AssertCreate):
-            continue
-        try:
-            each.validate(metadata)
-        except CommitFailedException as error:
-            raise RequirementFailedError(key, str(error)) from error
+        named, wanted, found = _compared(each, metadata)
+        if wanted != found:
+            raise RequirementFailedError(key, f"the {named} is {found}, and not {wanted}")
+
+
+def _compared(requirement: TableRequirement, metadata: TableMetadata) -> tuple[str, object, object]:
+    """What a requirement is about, what it wants, and what is so."""
+    match requirement:
+        case AssertCreate():
+            return "table", "absent", "there"
+        case AssertTableUUID():
+            return "uuid", requirement.uuid, metadata.table_uuid
+        case AssertRefSnapshotId():
+            ref = metadata.refs.get(requirement.ref)
+            return f"snapshot of {requirement.ref}", requirement.snapshot_id, ref.snapshot_id if ref else None
+        case AssertLastAssignedFieldId():
+            return "last assigned field id", requirement.last_assigned_field_id, metadata.last_column_id
+        case AssertCurrentSchemaId():
+            return "current schema id", requirement.current_schema_id, metadata.current_schema_id
+        case AssertLastAssignedPartitionId():
+            return "last assigned partition id", requirement.last_assigned_partition_id, metadata.last_partition_id
+        case AssertDefaultSpecId():
+            return "default spec id", requirement.default_spec_id, metadata.default_spec_id
+        case AssertDefaultSortOrderId():
+            return "default sort order id", requirement.default_sort_order_id, metadata.default_sort_order_id
+        case _:
+            assert_never(requirement)
+
+
+def adds_snapshots(updates: Iterable[TableUpdate]) -> bool:
+    """Whether files of its sender come with the change."""
+    return any(isinstance(each, AddSnapshotUpdate) for each in updates)
+
+
+def has_landed(updates: Iterable[TableUpdate], metadata: TableMetadata) -> bool:
+    """Whether the very snapshots that the change adds are in the table: it was sent before, and committed.
+
+    To say that such a change has lost would make its sender delete files that the table needs (P5).
+    """
+    held = {each.snapshot_id: each.manifest_list for each in metadata.snapshots}
+    added = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
+    return bool(added) and all(held.get(each.snapshot_id) == each.manifest_list for each in added)
+
+
+def is_made(updates: Iterable[TableUpdate], metadata: TableMetadata) -> bool:
+    """The same for a staged create: whether the table that is there is the very one."""
+    given = [each.uuid for each in updates if isinstance(each, AssignUUIDUpdate)]
+    return metadata.table_uuid in given and has_landed(updates, metadata)
 
 
 def incarnation_in(location: str, lake: str, folder: str) -> Ulid:

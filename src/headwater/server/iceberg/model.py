@@ -29,6 +29,14 @@ class CommitBody(IcebergBaseModel):
     requirements: tuple[TableRequirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
 
+    @field_validator("updates", mode="before")
+    @classmethod
+    def _is_not_encrypted(cls, updates: Any) -> Any:
+        for each in updates if isinstance(updates, (list, tuple)) else ():
+            if isinstance(each, dict) and str(each.get("action")).endswith("-encryption-key"):
+                raise ValueError("the lake could not read what is encrypted: leave encryption to the store")
+        return updates
+
 
 class TransactionBody(IcebergBaseModel):
     """Changes of several tables, all of them or none."""
@@ -90,6 +98,13 @@ class CreateViewBody(IcebergBaseModel):
     schema_: Schema = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
     properties: dict[str, str] = Field(default_factory=dict)
+
+
+class RegisterViewBody(IcebergBaseModel):
+    """A view whose document is there already."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
 
 
 class AssertViewUuid(IcebergBaseModel):

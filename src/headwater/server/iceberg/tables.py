@@ -11,16 +11,27 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from headwater.catalog.model import Content, TableContent, TableKey
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.publish.creation import TABLES, place_of
 from headwater.publish.foreign import Arrival, judge
+from headwater.publish.foreign_files import check_places
 from headwater.publish.heads import HOME
 from headwater.publish.model import TableWish
-from headwater.server.iceberg.decide import incarnation_in, is_creation, require, told, without_own
+from headwater.server.iceberg.decide import (
+    adds_snapshots,
+    has_landed,
+    incarnation_in,
+    is_creation,
+    is_made,
+    require,
+    told,
+    without_own,
+)
 from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError
 from headwater.server.iceberg.model import CreateTableBody, RegisterBody
 from headwater.server.iceberg.protocol import Desk, Draft
+from headwater.tables.blank import blank
 from headwater.tables.create import DEFAULT_PROPERTIES, new_table, uuid_from
 from headwater.tables.head import INCARNATION, METADATA_FOLDER, OPERATION
 from headwater.tables.metadata import decode_metadata
@@ -29,7 +40,7 @@ from headwater.tables.model import Staged, TableCorruptError, TableVersion
 from headwater.tables.properties import FORMAT_VERSION, GC_ENABLED, OWN_PREFIX
 from headwater.tables.reach import reach
 from headwater.tables.rules import later
-from headwater.tables.updates import apply_updates, blank
+from headwater.tables.updates import apply_updates
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ def new_document(desk: Desk, key: TableKey, body: CreateTableBody) -> TableMetad
         clock=desk.staging.clock,
         randomness=desk.staging.randomness,
     )
+    check_places(desk.state.files, None, metadata)
     return _at_home(desk, metadata, incarnation)
 
 
@@ -81,13 +93,22 @@ def creation(desk: Desk, key: TableKey, body: CreateTableBody) -> Draft:
 
 
 def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
-    """Changes of one or several tables; None when they change nothing."""
+    """Changes of one or several tables; None when they change nothing, or were made before."""
+    try:
+        return _changed(desk, changes)
+    except HeadwaterError:
+        if _have_landed(desk, changes):
+            return None
+        raise
+
+
+def _changed(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     wishes, arrivals, messages = [], [], []
     reads: dict[TableKey, Content | None] = {}
     held = desk.tables([each.key for each in changes if not is_creation(each.requirements)])
     for each in changes:
         if is_creation(each.requirements):
-            reads |= _free_for_staged(desk, each.key)
+            reads |= desk.free(each.key)
             made = _staged(desk, each)
             arrivals.append(Arrival(each.key, None, made))
             wishes.append(TableWish(each.key, None, Staged(made)))
@@ -108,8 +129,21 @@ def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     return Draft("; ".join(messages), tuple(wishes), reads)
 
 
-def _free_for_staged(desk: Desk, key: TableKey) -> dict[TableKey, Content | None]:
-    return desk.free(key)
+def _have_landed(desk: Desk, changes: Sequence[TableChange]) -> bool:
+    """Whether the request was committed before: whoever asks again has not heard the answer (P5).
+
+    It lands as a whole, so the tables that it adds snapshots to tell.
+    """
+    telling = [each for each in changes if adds_snapshots(each.updates)]
+    found = desk.stand.contents([each.key for each in telling])
+    for each in telling:
+        content = found.get(each.key)
+        if not isinstance(content, TableContent):
+            return False
+        metadata = desk.stand.open(content).metadata
+        if not (is_made if is_creation(each.requirements) else has_landed)(each.updates, metadata):
+            return False
+    return bool(telling)
 
 
 def _staged(desk: Desk, change: TableChange) -> TableMetadata:
@@ -177,8 +211,9 @@ def _registered(desk: Desk, location: str) -> TableMetadata:
     files = desk.state.files
     try:
         metadata = decode_metadata(files.read(location), location)
-        current = metadata.current_snapshot_id
-        for each in reach(files, metadata, metadata_location=location, snapshots=() if current is None else (current,)):
+        # All snapshots: one that cannot be read would be in the way of whoever looks for files that nothing needs.
+        bare = metadata.model_copy(update={"metadata_log": []})
+        for each in reach(files, bare, metadata_location=location):
             files.place(each.location)
     except TableCorruptError as error:
         raise UsageError(
