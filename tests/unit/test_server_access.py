@@ -251,3 +251,13 @@ def test_other_machines_need_tokens_from_the_first_moment(served: ServedLake) ->
     settings = served.serving.settings.model_copy(update={"host": "0.0.0.0", "port": 0})
     with pytest.raises(RefusedError, match="no token yet"):
         serve(served.app, str(served.folder), settings, ready=lambda _: None)
+
+
+@pytest.mark.hazard("P21")
+@pytest.mark.parametrize("header", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
+def test_whom_a_proxy_sends_needs_a_token(served: ServedLake, header: str) -> None:
+    """A proxy on this machine calls the server by a local name, in the name of anybody in the world."""
+    for path in ("/v1/refs", "/iceberg/v1/config"):
+        assert served.client.get(path, headers={header: "203.0.113.7"}).status_code == 401, path
+    token = served.token(Role.READER)
+    assert served.client.get("/v1/refs", headers={header: "203.0.113.7", **token}).status_code == 200

@@ -108,7 +108,9 @@ def test_p5_a_change_that_was_committed_has_not_lost(client: Client) -> None:
         "updates": [set_properties(a="b")],
     }
     several = {"table-changes": [{"identifier": {"namespace": ["default"], "name": "t"}, **body}, beside]}
-    client.ask("POST", "/iceberg/v1/main/transactions/commit", several)
+    # What is asked of the other table was never done: that it was is not told, and that it was not neither.
+    unknown = client.refused("POST", "/iceberg/v1/main/transactions/commit", several)
+    assert unknown == (500, "CommitStateUnknownException")
     other = Engine(client.world.lake)
     client.commit("t", *other.updates(other.file(columns(2))))
     assert client.ask("POST", f"{TABLES}/t", body)["metadata"]["current-snapshot-id"] != 1
@@ -290,3 +292,50 @@ def test_p5_a_staged_table_that_was_made_has_not_lost(client: Client) -> None:
     other = client.create("w", **{"stage-create": True})["metadata"]
     foreign = {**body, "updates": [*staged_updates(other), *body["updates"][-2:]]}
     assert client.refused("POST", f"{TABLES}/u", foreign) == (409, "AlreadyExistsException")
+
+
+def test_p5_the_whole_of_a_change_must_be_there_or_its_outcome_is_unknown(client: Client) -> None:
+    """That a snapshot is there does not prove that what was asked for beside it ever was: neither yes nor no is told."""
+    client.create()
+    engine = Engine(client.world.lake)
+    add, to_main = engine.updates(engine.file(columns(1)))
+    client.commit("t", add)  # staged, as for write-audit-publish: no ref leads to it
+    unknown = (500, "CommitStateUnknownException")
+    assert client.refused("POST", f"{TABLES}/t", {"updates": [add, to_main]}) == unknown
+    assert ids(client) == []
+    assert client.refused("POST", f"{TABLES}/t", {"updates": [add, set_properties(a="b")]}) == unknown
+    # The very request is recognised, and so is one whose other updates are in force, in whatever order they came.
+    commits = client.commits()
+    client.commit("t", add)
+    client.commit("t", set_properties(a="b"))
+    client.commit("t", to_main)
+    client.commit("t", add, to_main, set_properties(a="b"))
+    assert client.commits() == commits + 2
+    # Somebody else has changed the property since: it may have been carried out, and was.
+    client.commit("t", set_properties(a="c"))
+    assert client.refused("POST", f"{TABLES}/t", {"updates": [add, to_main, set_properties(a="b")]}) == unknown
+
+
+def test_p5_a_snapshot_that_landed_and_was_expired_has_not_lost(client: Client) -> None:
+    """Its number was given, and nothing has it any more: the history of the lake may need its files."""
+    made = client.create()["metadata"]
+    engine = Engine(client.world.lake)
+    body = {
+        "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}],
+        "updates": engine.updates(engine.file(columns(1))),
+    }
+    first = client.ask("POST", f"{TABLES}/t", body)["metadata"]
+    second = Engine(client.world.lake)
+    client.commit("t", *second.updates(second.file(columns(2))))
+    client.commit("t", {"action": "remove-snapshots", "snapshot-ids": [first["current-snapshot-id"]]})
+    assert client.refused("POST", f"{TABLES}/t", body) == (500, "CommitStateUnknownException")
+    # Whose number somebody else has, has lost; whose number nobody ever had, too.
+    third = Engine(client.world.lake)
+    lost = third.updates(third.file(columns(3)))
+    fourth = Engine(client.world.lake)
+    client.commit("t", *fourth.updates(fourth.file(columns(4))))
+    assert client.refused("POST", f"{TABLES}/t", {**body, "updates": lost}) == (409, "CommitFailedException")
+    fifth = Engine(client.world.lake)
+    late = fifth.updates(fifth.file(columns(5)))
+    assert client.refused("POST", f"{TABLES}/t", {**body, "updates": late}) == (409, "CommitFailedException")
+    assert made["table-uuid"] == first["table-uuid"]

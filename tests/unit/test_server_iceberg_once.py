@@ -16,6 +16,7 @@ from headwater.access.model import KeyedRequest
 from headwater.catalog.errors import ExpectedVersionMismatchError
 from headwater.catalog.model import Commit, TableKey
 from headwater.kernel.clock import ManualClock
+from headwater.kernel.errors import UnavailableError
 from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.model import Wish
 from tests.unit.server_world import PATIENCE_SECONDS, ServedLake, served_lake
@@ -204,3 +205,29 @@ def test_what_is_too_long_is_refused_in_the_same_shape(tmp_path: Path) -> None:
         answer = ask(served, "POST", NS, {"namespace": ["n"], "properties": {"a": "b" * 2000}})
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
         assert served.lake.resolve() == head
+
+
+def test_names_with_slashes_are_told_apart(served: ServedLake) -> None:
+    """Two tables whose addresses are the same once they are decoded: one key must not answer for both."""
+    inner, outer = "n%2Ftables%2Fa", "n"
+    for namespace in ("n/tables/a", "n"):
+        assert ask(served, "POST", NS, {"namespace": [namespace]}, None).status_code == 200
+    for namespace, name in ((inner, "b"), (outer, "a/tables/b")):
+        assert ask(served, "POST", f"{NS}/{namespace}/tables", {"name": name, "schema": SCHEMA}, None).status_code == 200
+    assert ask(served, "DELETE", f"{NS}/{inner}/tables/b").status_code == 204
+    other = f"{NS}/{outer}/tables/a%2Ftables%2Fb"
+    assert refused(ask(served, "DELETE", other)) == (422, "UnprocessableEntityException")
+    assert ask(served, "HEAD", other, key=None).status_code == 204
+
+
+def test_a_database_that_is_away_refuses_no_token(served: ServedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hears that its secret is wrong throws it away."""
+
+    def away(_text: str) -> None:
+        raise UnavailableError("the database is away")
+
+    monkeypatch.setattr(served.serving.tokens, "caller", away)
+    answer = served.client.post(
+        "/iceberg/v1/oauth/tokens", data={"grant_type": "client_credentials", "client_secret": "hw_x"}
+    )
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

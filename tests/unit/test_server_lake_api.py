@@ -458,3 +458,40 @@ def test_what_nobody_foresaw_is_500_and_the_connection_stays(
             assert (answer.status_code, answer.json()["code"]) == (500, "failed")
             assert "a bug" not in answer.text
     assert served.client.get("/v1/refs").status_code == 200
+
+
+def test_the_root_says_what_this_is(served: ServedLake) -> None:
+    answer = served.client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    for said in ("Headwater", "/v1", "/iceberg", "/openapi.json", "/healthz"):
+        assert said in answer.text
+    assert answer.text.count("\n") == 1
+
+
+def test_replicas_and_tags_are_not_written(served: ServedLake) -> None:
+    """Replicas are what sync made of `main`: nobody else writes there, makes one, or takes its name."""
+    lake = served.lake
+    served.mutate("insert into t values (1, 'a')")
+    for name in ("main_replica_eu", "work"):
+        lake.create_branch(name)
+    lake.create_tag("v1")
+    served.mutate("insert into t values (2, 'b')", "work")
+    before = lake.catalog.refs()
+    rows = {"content": b'{"id": 3, "v": "c"}', "headers": {"content-type": NDJSON}}
+    for name in ("main_replica_eu", "v1"):
+        answers = [
+            served.mutate("insert into t values (3, 'c')", name),
+            served.client.post(f"/v1/{name}/schema", json={"sql": "create table u (id bigint)"}),
+            served.client.post(f"/v1/{name}/merge", json={"source": "work"}),
+            served.client.post(f"/v1/{name}/load?table=t", content=rows["content"], headers=rows["headers"]),  # type: ignore[arg-type]
+        ]
+        expected = (400, "usage") if name == "v1" else (403, "read_only")
+        for answer in answers:
+            assert (answer.status_code, answer.json()["code"]) == expected, answer.text
+            assert answer.json()["ref"] == name
+    for kind in ("branches", "tags"):
+        answer = served.client.post(f"/v1/{kind}", json={"name": "main_replica_us"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "read_only")
+    assert lake.catalog.refs() == before
+    assert served.query("select count(*) as n from t", "main_replica_eu").json()["rows"] == [{"n": 1}]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -66,3 +68,40 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         together = threading.Barrier(2, timeout=30)
         os._exit(0 if workers.each(lambda _: together.wait() >= 0, range(2)) == [True, True] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+ENDING = """
+import threading
+from headwater.kernel.workers import Workers
+
+def late() -> None:
+    threading.main_thread().join()
+    print(Workers(2, "test").each(abs, [-1, -2, -3]))
+
+threading.Thread(target=late).start()
+"""
+
+
+def test_work_goes_on_while_the_program_ends() -> None:
+    """The main thread is done, and no thread can be started any more: whoever still publishes must get through."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("[1, 2, 3]\n", "")
+
+
+def test_where_no_thread_can_be_started_nothing_is_done_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool keeps what it was given although it said no: a thread that comes later leaves what was done."""
+    workers, done, most = Workers(2, "test"), [], [0]
+    start = threading.Thread.start
+
+    def none_left(self: threading.Thread) -> None:
+        if most[0] == 0:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    workers.each(done.append, range(4))
+    assert done == [0, 1, 2, 3]
+    most[0] = 1
+    together = threading.Barrier(2, timeout=30)
+    workers.each(lambda _: together.wait(), range(2))
+    assert done == [0, 1, 2, 3]

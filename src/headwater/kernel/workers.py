@@ -28,8 +28,8 @@ class Workers:
         if len(items) < 2 or self._most < 1:
             return [action(item) for item in items]
         first, *others = items
-        pool = self._threads()
-        futures = [pool.submit(action, item) for item in others]
+        futures: list[Future[R]] = [Future() for _ in others]
+        self._offer(action, others, futures)
         try:
             done = [action(first)]
             for item, future in zip(others, futures, strict=True):
@@ -39,6 +39,15 @@ class Workers:
             raise
         return done
 
+    def _offer(self, action: Callable[[T], R], items: Sequence[T], futures: Sequence[Future[R]]) -> None:
+        """Let threads do what they come to; they leave what the asker has taken back, however late they are."""
+        pool = self._threads()
+        try:
+            for item, future in zip(items, futures, strict=True):
+                pool.submit(_do, action, item, future)
+        except RuntimeError:
+            return  # the program is about to end, or there are too many threads: the asker does it all
+
     def _threads(self) -> ThreadPoolExecutor:
         process = os.getpid()
         mine = self._by_process.get(process)
@@ -46,6 +55,15 @@ class Workers:
         return mine or self._by_process.setdefault(
             process, ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
         )
+
+
+def _do(action: Callable[[T], R], item: T, future: Future[R]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(action(item))
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def _stop(futures: Sequence[Future[R]]) -> None:

@@ -100,6 +100,7 @@ class Sequencer(History):
                 case Step.READ_OCCUPANT | Step.READ_BOUNDARY | Step.READ_SUCCESSOR:
                     facts = self._learn(facts, step, entry)
                 case Step.COMMITTED:
+                    self.settle(number)
                     return True
                 case Step.CONFLICT:
                     return False
@@ -136,12 +137,15 @@ class Sequencer(History):
                         facts = Facts(answer, ever_lost=True)
                     case Step.CREATE_AGAIN:
                         facts = replace(facts, may_create=False)
+                    case Step.COMMITTED if facts.put is not PutAnswer.CREATED:
+                        self.settle(entry.id)  # it is ours and it is seen, and yet its sync may have failed (S11)
+                        return step
                     case Step.COMMITTED | Step.CONFLICT | Step.UNKNOWN:
                         if facts.behind_boundary and step is not Step.COMMITTED:
                             self._tell_stale(entry)
                         return step
         except HeadwaterError as error:
-            if facts.put is PutAnswer.REFUSED and not facts.ever_lost:
+            if facts.put is PutAnswer.REFUSED and not facts.ever_lost and facts.occupant is not Occupant.OURS:
                 raise
             raise SequenceOutcomeUnknownError(path, entry.id, entry.writer, str(error)) from error
 

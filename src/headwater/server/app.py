@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -41,6 +42,11 @@ _CODES = {
     413: "too_large",
     415: "unsupported_media_type",
 }
+
+_ROOT = (
+    f"Headwater {__version__}: the lake API is under /v1 and described by /openapi.json, the Iceberg REST catalog is "
+    "under /iceberg; /healthz and /readyz tell how it is\n"
+)
 
 _log = Log("server")
 
@@ -116,6 +122,11 @@ def _running(serving: Serving) -> Callable[[FastAPI], AbstractAsyncContextManage
 def _own_routes() -> APIRouter:
     router = APIRouter(tags=["server"])
 
+    @router.get("/", response_class=PlainTextResponse)
+    async def root() -> str:
+        """What this is, and where to look."""
+        return _ROOT
+
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Whether the process lives."""
@@ -178,7 +189,12 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     request.state.code = _CODES.get(error.status_code, "invalid_request")
-    response = problem(error.status_code, request.state.code, str(error.detail))
+    message, hint = str(error.detail), None
+    if error.status_code == 404:
+        message, hint = f"there is nothing at {request.url.path}", "/ tells what there is, and /openapi.json all of it"
+    elif error.status_code == 405:
+        message, hint = f"{request.url.path} does not take {request.method}", "/openapi.json tells what it takes"
+    response = problem(error.status_code, request.state.code, message, hint)
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response

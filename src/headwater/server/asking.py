@@ -25,10 +25,7 @@ def needs(role: Role) -> Callable[[Request], Caller]:
     """A dependency that lets those in who have the role; commits are in their name."""
 
     def admitted(request: Request) -> Caller:
-        headers = request.headers
-        caller = serving_of(request).admit(
-            headers.get("authorization"), headers.get("host", ""), role, origin=headers.get("origin")
-        )
+        caller = serving_of(request).admit(request.headers, role)
         request.state.caller = caller
         return caller
 
@@ -90,6 +87,10 @@ At = Annotated[str | None, Query(description="A hash or its beginning, a tag, or
 
 
 def asked(request: Request, caller: Caller, branch: str, key: str | None, body: str) -> Asked:
-    """The write that is asked for; another body, path or parameter is another request."""
-    said = f"{request.method} {request.url.path}?{request.url.query}\n{body}"
+    """The write that is asked for; another body, address or parameter is another request.
+
+    The address counts as it was sent: once decoded, a slash in a name looks like one between names.
+    """
+    address = request.scope["raw_path"].decode("latin-1")
+    said = f"{request.method} {address}?{request.url.query}\n{body}"
     return Asked(caller, branch, key, hashlib.sha256(said.encode()).hexdigest())

@@ -6,6 +6,7 @@ changed. The lake's own errors carry that proof: an error that is no `OutcomeUnk
     400  usage, bad_sql          the request is wrong: change it; `position` tells where in the SQL
     401  unauthorized            no token, or none that is valid
     403  forbidden, refused_sql  the role does not reach, or the SQL asks for more than it may
+    403  read_only               a replica, which is only what was copied to it
     404  not_found               no such branch, commit, table or route
     409  conflict, busy          somebody else won: read again, then retry; `manifest_conflict` names the table
     409  merge_conflict          both branches changed the same thing: `conflicts` lists all of it
@@ -90,6 +91,13 @@ class KeyReusedError(UsageError):
         )
 
 
+class ReadOnlyBranchError(RefusedError):
+    """A replica branch, or a tag: nothing is written there."""
+
+    def __init__(self, branch: str, why: str) -> None:
+        super().__init__(f"{branch} takes no writes here: {why}", hint="write to the branch that it is of", ref=branch)
+
+
 class ShapeError(UsageError):
     """The request is not what this route takes; `status` and `code` say in which way."""
 
@@ -131,6 +139,7 @@ TABLE: Mapping[type[HeadwaterError], tuple[int, str]] = {
     RoleRefusedError: (403, "forbidden"),
     QueryRefusedError: (403, "refused_sql"),
     ReadOnlyError: (403, "read_only"),
+    ReadOnlyBranchError: (403, "read_only"),
     BehindHorizonError: (410, "behind_horizon"),
     RefusedError: (409, "refused"),
     TooManyError: (429, "too_many"),
@@ -148,7 +157,9 @@ _RETRY_SECONDS = {"too_many": 1, "busy": 1, "in_progress": 2, "recovery_pending"
 def answer_to(error: HeadwaterError, *, branch: str | None = None) -> Answer:
     """What is answered to this error; `branch` is where the request wanted to write."""
     status, code = _status_of(error)
-    body: dict[str, object] = {**error.fields, "error": error.message, "code": code, "hint": error.hint}
+    # What people read first comes first, and no field of an error stands in its place.
+    body: dict[str, object] = {"error": error.message, "code": code, "hint": error.hint}
+    body |= {name: value for name, value in error.fields.items() if name not in body}
     match error:
         case ExpectedVersionMismatchError():
             body = {key: value for key, value in body.items() if key not in ("expected", "actual", "table")}

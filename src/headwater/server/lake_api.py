@@ -25,6 +25,7 @@ from headwater.server.asking import (
 from headwater.server.bodies import ConflictProblem, MergeWish, Mutation, NewBranch, NewTag, Problem, Script
 from headwater.server.once import Asked, Body, Done, Work, carry_out
 from headwater.server.positions import pointing_into
+from headwater.server.replicas import refuse_replica
 from headwater.server.serving import Serving
 from headwater.server.shapes import recovered_shape, ref_shape
 from headwater.server.uploads import FORMATS, received
@@ -91,6 +92,7 @@ async def load(
     key: Key = None,
 ) -> Body:
     """Load the rows of the body, in Arrow IPC, Parquet, NDJSON or CSV by its content type, as one commit."""
+    refuse_replica(branch)
     serving.writes.refuse_if_full()
     # A body may come slowly: it takes nobody's place until it is there.
     async with received(request, serving.settings.load_bytes) as upload:
@@ -225,6 +227,7 @@ def recover(serving: Served, _caller: Administering) -> Body:
 
 
 def _done(serving: Serving, wanted: Asked, work: Work, request: Request, response: Response) -> Body:
+    refuse_replica(wanted.branch)
     attempt = serving.attempt()
     request.state.branch, request.state.operation = wanted.branch, attempt.operation
     done: Done = carry_out(serving, wanted, work, attempt)

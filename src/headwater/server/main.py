@@ -91,6 +91,7 @@ def listener(application: FastAPI, settings: ServerSettings, *, ready: Callable[
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing goes by what they say
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,8 @@ from headwater.server.limits import Flights, Gate, Stops
 # Who asks where no tokens are needed.
 ANONYMOUS = Caller("anonymous", "anonymous", Role.ADMIN)
 
+# What proxies add to a request that they pass on; whoever it is from may be anywhere.
+_OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _PORT = re.compile(r":[0-9]{1,5}$")
 
 
@@ -45,19 +48,20 @@ class Serving:
     temp_directory: Path | None = None
     is_loopback: bool = True
 
-    def admit(self, authorization: str | None, host: str, needed: Role, *, origin: str | None = None) -> Caller:
-        """Who calls, if that is enough for what is asked.
+    def admit(self, headers: Mapping[str, str], needed: Role) -> Caller:
+        """Who calls, if that is enough for what is asked; the names of headers are looked up in small letters.
 
         Without a token only while there never was one, on a loopback address, and by a name of this machine: a page in
-        a browser that has made some other name point here is kept out. So is a page of any other `origin`, which a
-        browser lets send what it may not read the answer to.
+        a browser that has made some other name point here is kept out. So is a page of any other origin, which a
+        browser lets send what it may not read the answer to, and whoever a proxy on this machine sends.
         """
+        authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, text = authorization.partition(" ")
             if scheme.lower() != "bearer" or not text.strip():
                 raise TokenRefusedError("the Authorization header holds no bearer token", hint="Bearer hw_…")
             caller = self.tokens.caller(text.strip())
-        elif self.is_loopback and is_local_name(host) and is_same_origin(origin, host) and not self.tokens.has_any():
+        elif self.is_loopback and is_of_this_machine(headers) and not self.tokens.has_any():
             caller = ANONYMOUS
         else:
             raise TokenRefusedError("a token is needed", hint="send it as `Authorization: Bearer hw_…`")
@@ -83,6 +87,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_of_this_machine(headers: Mapping[str, str]) -> bool:
+    """Whether a request to a loopback address was made on this machine, and by no page of somebody else's."""
+    host = headers.get("host", "")
+    is_forwarded = any(name in headers for name in _OF_PROXIES)
+    return is_local_name(host) and is_same_origin(headers.get("origin"), host) and not is_forwarded
 
 
 def is_same_origin(origin: str | None, host: str) -> bool:

@@ -160,6 +160,10 @@ class CloudStore:
         """There are no steps here."""
         return Unprepared(self, path, data)
 
+    def settle(self, path: str) -> None:
+        """What is seen here is there to stay."""
+        check_path(path)
+
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there."""
         check_path(path)

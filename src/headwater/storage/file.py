@@ -12,6 +12,10 @@ Only regular files are objects. Symbolic links within the store are not followed
 An etag is the SHA-256 of the content, so two writes within one tick of the clock never look alike.
 
 A crash leaves at most a temporary file, which nobody can list or address.
+
+A path may lead to another folder from one moment to the next: the volume is unmounted, and what is written then goes
+into its empty mount point, and is lost. So the folder is known by its device and inode from its first use on, and
+nothing is changed where another one is in its place.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from headwater.storage.errors import (
     PreconditionFailedError,
     StorageError,
     StorageOutcomeUnknownError,
+    StoreReplacedError,
     TransientError,
 )
 from headwater.storage.folders import Folders, clear_empty
@@ -57,6 +62,7 @@ class FileStore:
         self.root = root.absolute()
         self.name = self.root.as_uri()
         self._folders = Folders(clock, randomness, durable=durable)
+        self._identity: tuple[int, int] | None = None
 
     def check_file_system(self) -> None:
         """Refuse a file system without hard links or folder locks, before anything is written to it."""
@@ -64,6 +70,7 @@ class FileStore:
             folder = self.root
             if not folder.exists():
                 return  # whoever makes it will find out; a mistyped path must not be written to
+            self._require_same("")
             temporary = self._folders.write_temporary(folder, b"")
             linked = temporary.with_suffix(".link")
             try:
@@ -121,8 +128,13 @@ class FileStore:
             raise MissingCapabilityError(f"{self.name} has no object-tags", store=self.name, path=path)
         target = self._file(path)
         with self._translated(path, writing=True):
+            self._require_same(path)
             if isinstance(mode, Create):
-                self._link(path, target, self._folders.write_temporary(target.parent, data))
+                temporary = self._folders.write_temporary(target.parent, data)
+                try:
+                    self._link(path, target, temporary)
+                finally:
+                    _remove(temporary)
                 self._settle(path, target)
             else:
                 self._replace(path, target, data, mode)
@@ -132,12 +144,19 @@ class FileStore:
         """A temporary file, synced."""
         target = self._file(path)
         with self._translated(path, writing=True):
+            self._require_same(path)
             return _PreparedFile(self, path, target, self._folders.write_temporary(target.parent, data))
+
+    def settle(self, path: str) -> None:
+        """Sync its folder."""
+        with self._done(path):
+            self._folders.sync(self._file(path).parent)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there. Not synced: a delete that a power cut undoes leaves only excess."""
         target = self._file(path)
         with self._translated(path):
+            self._require_same(path)
             try:
                 with self._folders.locked(target.parent):
                     if if_match is not None:
@@ -158,6 +177,7 @@ class FileStore:
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectMeta]:
         """Walk the folder in the order of keys; what vanishes meanwhile is left out."""
         prefix = check_prefix(prefix)
+        self._look()
         folder = self.root / prefix if prefix else self.root
         with self._translated(prefix):
             yield from _walk(folder, f"{prefix}/" if prefix else "", start_after)
@@ -167,7 +187,18 @@ class FileStore:
         self.put(target, self.get(source).data, Overwrite())
 
     def _file(self, path: str) -> Path:
+        self._look()
         return self.root / check_path(path)
+
+    def _look(self) -> None:
+        """See which folder it is, if that is not known yet; one that is not there will be made by the first put."""
+        if self._identity is None:
+            self._identity = _identity_of(self.root)
+
+    def _require_same(self, path: str) -> None:
+        """Refuse to change what is not the folder that was first seen here."""
+        if self._identity is not None and _identity_of(self.root) != self._identity:
+            raise StoreReplacedError(self.name, path)
 
     def _open(self, path: str) -> BinaryIO:
         """The object's file. Whatever else may lie there (a folder, a pipe that would block) is not an object."""
@@ -184,9 +215,6 @@ class FileStore:
             os.link(temporary, target)
         except FileExistsError:
             raise self._taken(path, target) from None
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
 
     def _settle(self, path: str, target: Path) -> None:
         with self._done(path):
@@ -208,8 +236,7 @@ class FileStore:
                     hit(Failpoint.FILE_UPDATE_RENAMED)
                     self._folders.sync(target.parent)
         finally:
-            with suppress(OSError):
-                temporary.unlink()
+            _remove(temporary)
 
     @contextmanager
     def _done(self, path: str) -> Iterator[None]:
@@ -242,6 +269,7 @@ class FileStore:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             if not writing:
                 raise ObjectNotFoundError(self.name, path) from None
+            self._require_same(path)
             raise StorageError(
                 f"{self.name}: {path} cannot be written: an object or a folder is in its way",
                 store=self.name,
@@ -259,7 +287,7 @@ class FileStore:
 
 @dataclass(frozen=True)
 class _PreparedFile:
-    """A synced temporary file that is to be linked; a failed link takes it along."""
+    """A synced temporary file that is to be linked."""
 
     store: FileStore
     path: str
@@ -267,19 +295,38 @@ class _PreparedFile:
     temporary: Path
 
     def create(self) -> None:
-        with self.store._translated(self.path, writing=True):
-            self.store._link(self.path, self.target, self.temporary)
+        try:
+            with self.store._translated(self.path, writing=True):
+                self.store._link(self.path, self.target, self.temporary)
+        except TransientError:
+            raise  # nothing happened, and it may be tried again
+        except BaseException:
+            self.discard()
+            raise
+        self.discard()
 
     def settle(self) -> None:
         self.store._settle(self.path, self.target)
 
     def discard(self) -> None:
-        with suppress(OSError):
-            self.temporary.unlink()
+        _remove(self.temporary)
 
 
 def _without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _remove(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink()
+
+
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _etag(data: bytes) -> str:

@@ -125,6 +125,10 @@ class ObjectStore(HasCapabilities, Protocol):
         """Make ready to create the object: nobody sees anything of it yet."""
         ...
 
+    def settle(self, path: str) -> None:
+        """Make sure that an object that is seen stays: whoever made it may have died before it was durable."""
+        ...
+
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove the object; with `if_match` only while it has this etag."""
         ...

@@ -54,6 +54,10 @@ class RetryingStore(StoreWrapper):
         prepared = self._again(lambda: self._inner.prepare(path, data))
         return Around(prepared, lambda create: self._retry.call(create, on=(TransientError,)))
 
+    def settle(self, path: str) -> None:
+        """Retried."""
+        self._again(lambda: self._inner.settle(path))
+
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Retried; a conditional delete only while it had no effect."""
 

@@ -53,6 +53,10 @@ class StoreWrapper:
         """By our own put: a wrapper that changes what a put is does not pass the inner one's steps on."""
         return Unprepared(self, path, data)
 
+    def settle(self, path: str) -> None:
+        """See the port."""
+        self._inner.settle(path)
+
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """See the port."""
         self._inner.delete(path, if_match=if_match)

@@ -14,13 +14,14 @@ from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent
 from headwater.kernel.errors import HeadwaterError
 from headwater.lake import Lake
 from headwater.publish.schema.wanted import Statement
-from headwater.server.iceberg.decide import branch_of, namespace_of, refuse_unwritable
+from headwater.server.iceberg.decide import branch_of, namespace_of
 from headwater.server.iceberg.errors import BodyError
 from headwater.server.iceberg.model import CreateTableBody, Identified
 from headwater.server.iceberg.protocol import Commits, Desk, Draft, Landed, Work, answered_too_late
 from headwater.server.iceberg.reading import Reading
 from headwater.server.iceberg.routing import parsed
 from headwater.server.iceberg.tables import new_document
+from headwater.server.replicas import refuse_unwritable
 from headwater.tables.metadata import encode_metadata
 
 # Who calls, if the caller may act in the role; otherwise `TokenRefusedError` or `RoleRefusedError`.

@@ -20,25 +20,23 @@ from pyiceberg.table.update import (
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
-    AssignUUIDUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
 )
 
-from headwater.catalog.model import Content, NamespaceContent, Ref, RefKind, TableContent, TableKey, ViewContent
+from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.ids import Ulid
 from headwater.publish.heads import HOME
 from headwater.query.references import folded
-from headwater.server.iceberg.errors import AlreadyThereError, BodyError, ReadOnlyBranchError, RequirementFailedError
+from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError
 from headwater.tables.head import INCARNATION, OPERATION, PREVIOUS, WRITER
 
 # What stands between the parts of a namespace in an address.
 SEPARATOR = "\x1f"
 # No name of a branch has this character, and an address needs no escape for it.
 _SLASH = "~"
-REPLICA = "main_replica_"
 LARGEST_PAGE = 10_000
 
 _OWN = frozenset({INCARNATION, OPERATION, PREVIOUS, WRITER, HOME})
@@ -67,14 +65,6 @@ def namespace_of(text: str) -> tuple[str, ...]:
 def config_for(config: Mapping[str, str], *, secrets: bool) -> dict[str, str]:
     """What a client hears of the store; without `secrets`, nothing that opens it."""
     return {name: value for name, value in config.items() if secrets or not _SECRET.search(name)}
-
-
-def refuse_unwritable(ref: Ref) -> None:
-    """Tags stay where they are, and replicas are what was copied to them."""
-    if ref.kind is not RefKind.BRANCH:
-        raise ReadOnlyBranchError(ref.name, "it is a tag")
-    if ref.name.startswith(REPLICA):
-        raise ReadOnlyBranchError(ref.name, "it is a replica")
 
 
 def what(content: Content) -> str:
@@ -161,27 +151,6 @@ def _compared(requirement: TableRequirement, metadata: TableMetadata) -> tuple[s
             return "default sort order id", requirement.default_sort_order_id, metadata.default_sort_order_id
         case _:
             assert_never(requirement)
-
-
-def adds_snapshots(updates: Iterable[TableUpdate]) -> bool:
-    """Whether files of its sender come with the change."""
-    return any(isinstance(each, AddSnapshotUpdate) for each in updates)
-
-
-def has_landed(updates: Iterable[TableUpdate], metadata: TableMetadata) -> bool:
-    """Whether the very snapshots that the change adds are in the table: it was sent before, and committed.
-
-    To say that such a change has lost would make its sender delete files that the table needs (P5).
-    """
-    held = {each.snapshot_id: each.manifest_list for each in metadata.snapshots}
-    added = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
-    return bool(added) and all(held.get(each.snapshot_id) == each.manifest_list for each in added)
-
-
-def is_made(updates: Iterable[TableUpdate], metadata: TableMetadata) -> bool:
-    """The same for a staged create: whether the table that is there is the very one."""
-    given = [each.uuid for each in updates if isinstance(each, AssignUUIDUpdate)]
-    return metadata.table_uuid in given and has_landed(updates, metadata)
 
 
 def incarnation_in(location: str, lake: str, folder: str) -> Ulid:

@@ -37,7 +37,7 @@ from headwater.publish.errors import (
     RecoveryPendingError,
     TooLateError,
 )
-from headwater.server.errors import InProgressError, KeyReusedError, TooManyError
+from headwater.server.errors import InProgressError, KeyReusedError, ReadOnlyBranchError, TooManyError
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.model import UnsupportedTableError
 
@@ -64,11 +64,15 @@ class RequirementFailedError(ConflictError):
         super().__init__(f"{key}: {why}", hint="load it again, redo the work on it, and retry", table=str(key))
 
 
-class ReadOnlyBranchError(RefusedError):
-    """A replica branch, or a tag: nothing is written there."""
+class SentBeforeError(HeadwaterError):
+    """The change cannot be made now, and may have been made before: nobody can tell. Nothing was changed."""
 
-    def __init__(self, branch: str, why: str) -> None:
-        super().__init__(f"{branch} takes no writes here: {why}", hint="write to the branch that it is of", ref=branch)
+    def __init__(self, key: TableKey, why: str) -> None:
+        super().__init__(
+            f"{key}: this change may have been committed before, and cannot be made now: {why}",
+            hint="load the table to see; keep the files",
+            table=str(key),
+        )
 
 
 class BodyError(UsageError):
@@ -97,6 +101,7 @@ _NOT_FOUND = {
 # The first that fits counts.
 _ANSWERS: tuple[tuple[type[HeadwaterError], Answer], ...] = (
     (OutcomeUnknownError, Answer(500, "CommitStateUnknownException")),
+    (SentBeforeError, Answer(500, "CommitStateUnknownException")),
     # The one who has the key may still commit: nothing is proven.
     (InProgressError, Answer(500, "CommitStateUnknownException")),
     (CorruptError, Answer(500, "InternalServerError")),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from headwater.access.model import Role
-from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.access.model import Role, TokenRefusedError
+from headwater.kernel.errors import UsageError
 from headwater.kernel.settings import ServerSettings
 from headwater.publish.model import Attempt
 from headwater.server.asking import asked
@@ -23,18 +23,17 @@ def catalog_routes(serving: Serving) -> APIRouter:
     """The Iceberg REST catalog of the lake that is served."""
 
     def actor_of(request: Request, role: Role) -> str:
-        headers = request.headers
-        given = headers.get("authorization")
-        caller = serving.admit(
-            None if given == _NO_TOKEN else given, headers.get("host", ""), role, origin=headers.get("origin")
-        )
+        headers = dict(request.headers)
+        if headers.get("authorization") == _NO_TOKEN:
+            del headers["authorization"]
+        caller = serving.admit(headers, role)
         request.state.caller = caller
         return caller.actor
 
     def is_token(text: str) -> bool:
         try:
             return bool(serving.tokens.caller(text).actor)
-        except HeadwaterError:
+        except TokenRefusedError:
             return False
 
     def once(request: Request, branch: str, work: Work) -> Landed:

@@ -40,8 +40,9 @@ from headwater.publish.model import Attempt, Replaced, TableWish, Wish, WriterKi
 from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
 from headwater.query import QueryOptions
-from headwater.server.iceberg.decide import refuse_taken, refuse_unwritable
+from headwater.server.iceberg.decide import refuse_taken
 from headwater.server.iceberg.errors import NotFoundError
+from headwater.server.replicas import refuse_unwritable
 from headwater.tables.model import NewFile, TableVersion
 from headwater.tables.snapshot import Staging
 

@@ -19,7 +19,6 @@ from fastapi.responses import JSONResponse
 from headwater.access.model import Role
 from headwater.catalog.errors import RefNotFoundError
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.kernel.errors import HeadwaterError
 from headwater.lake import Lake
 from headwater.server.iceberg import routes_namespaces, routes_tables, routes_views
 from headwater.server.iceberg.context import ActorOf, Context, Once, as_often_as_sent
@@ -109,11 +108,7 @@ def _add_tokens(made: APIRouter, is_token: Callable[[str], bool]) -> None:
         if given.get("grant_type") not in ("client_credentials", _EXCHANGE):
             return _refused_token(400, "unsupported_grant_type", "ask by client_credentials")
         secret = given.get("client_secret") or given.get("subject_token") or _basic(authorization)
-        try:
-            is_valid = bool(secret) and is_token(secret)
-        except HeadwaterError:
-            is_valid = False
-        if not is_valid:
+        if not secret or not is_token(secret):
             return _refused_token(401, "invalid_client", "the client_secret is no valid token")
         return JSONResponse(
             {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -19,18 +20,16 @@ from headwater.publish.foreign_files import check_places
 from headwater.publish.heads import HOME
 from headwater.publish.model import TableWish
 from headwater.server.iceberg.decide import (
-    adds_snapshots,
-    has_landed,
     incarnation_in,
     is_creation,
-    is_made,
     require,
     told,
     without_own,
 )
-from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError
+from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError, SentBeforeError
 from headwater.server.iceberg.model import CreateTableBody, RegisterBody
 from headwater.server.iceberg.protocol import Desk, Draft
+from headwater.server.iceberg.resent import Sending, added_snapshots, creating, sending, was_given
 from headwater.tables.blank import blank
 from headwater.tables.create import DEFAULT_PROPERTIES, new_table, uuid_from
 from headwater.tables.head import INCARNATION, METADATA_FOLDER, OPERATION
@@ -96,10 +95,14 @@ def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     """Changes of one or several tables; None when they change nothing, or were made before."""
     try:
         return _changed(desk, changes)
-    except HeadwaterError:
-        if _have_landed(desk, changes):
-            return None
-        raise
+    except HeadwaterError as error:
+        match _sent(desk, changes):
+            case Sending.AGAIN:
+                return None
+            case Sending.UNKNOWN:
+                raise SentBeforeError(changes[0].key, error.message) from error
+            case Sending.FIRST:
+                raise
 
 
 def _changed(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
@@ -129,21 +132,44 @@ def _changed(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     return Draft("; ".join(messages), tuple(wishes), reads)
 
 
-def _have_landed(desk: Desk, changes: Sequence[TableChange]) -> bool:
+def _sent(desk: Desk, changes: Sequence[TableChange]) -> Sending:
     """Whether the request was committed before: whoever asks again has not heard the answer (P5).
 
-    It lands as a whole, so the tables that it adds snapshots to tell.
+    It lands as a whole: one table that does not have it proves that it is new. Only tables that it makes, or adds
+    snapshots to, can tell that it is not.
     """
-    telling = [each for each in changes if adds_snapshots(each.updates)]
-    found = desk.stand.contents([each.key for each in telling])
-    for each in telling:
+    if not any(added_snapshots(each.updates) or is_creation(each.requirements) for each in changes):
+        return Sending.FIRST
+    found, now = desk.stand.contents([each.key for each in changes]), desk.staging.clock.now()
+    seen = set()
+    for each in changes:
         content = found.get(each.key)
         if not isinstance(content, TableContent):
-            return False
+            return Sending.FIRST
         metadata = desk.stand.open(content).metadata
-        if not (is_made if is_creation(each.requirements) else has_landed)(each.updates, metadata):
-            return False
-    return bool(telling)
+        if is_creation(each.requirements):
+            seen.add(creating(each.updates, metadata, now))
+        else:
+            seen.add(sending(each.updates, metadata, now, _gone(desk, each, metadata)))
+    return next(each for each in (Sending.FIRST, Sending.UNKNOWN, Sending.AGAIN) if each in seen)
+
+
+def _gone(desk: Desk, change: TableChange, metadata: TableMetadata) -> list[Snapshot]:
+    """Snapshots with the numbers of those that the change brings, which only older documents of the table show."""
+    found = []
+    for each in added_snapshots(change.updates):
+        if not was_given(each, metadata):
+            continue
+        for entry in reversed(metadata.metadata_log):
+            try:
+                older = decode_metadata(desk.state.files.read(entry.metadata_file), entry.metadata_file)
+            except HeadwaterError:  # it is gone, and nothing is known
+                break
+            same = [held for held in older.snapshots if held.sequence_number == each.sequence_number]
+            found += same
+            if same or older.last_sequence_number < (each.sequence_number or 0):
+                break
+    return found
 
 
 def _staged(desk: Desk, change: TableChange) -> TableMetadata:
