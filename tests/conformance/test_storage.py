@@ -195,6 +195,13 @@ class TestPrepared:
             first.create()
         assert store.get("a/x").data == b"2"
 
+    def test_what_is_seen_can_be_made_to_stay(self, store: ObjectStore) -> None:
+        etag = store.put("a/x", b"1", Create())
+        store.settle("a/x")
+        assert store.get_if_changed("a/x", etag) is None
+        with pytest.raises(InvalidPathError):
+            store.settle("../x")
+
     def test_one_that_is_discarded_was_never_there(self, store: ObjectStore) -> None:
         store.prepare("a/x", b"1").discard()
         assert list(store.list()) == []

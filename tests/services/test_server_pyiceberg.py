@@ -163,8 +163,11 @@ def test_properties_and_transactions(shop: Shop) -> None:
     fresh = shop.catalog.load_table("default.p")
     assert (fresh.properties["team"], "write" in fresh.properties) == ("bob", False)
     assert shop.ours("SELECT * FROM p") == [(2, "b", 2, None)]
-    late = shop.catalog.load_table("default.p")
+    late, slow = shop.catalog.load_table("default.p"), shop.catalog.load_table("default.p")
     fresh.append(rows((3, "c", 3)))
+    slow.append(rows((4, "d", 4)))  # it has lost, and does its work again
+    assert shop.ours("SELECT id FROM p ORDER BY id") == [(2,), (3,), (4,)]
+    fresh.refresh()
     fresh.update_schema().add_column("x", StringType()).commit()
     with pytest.raises(CommitFailedException), late.update_schema() as update:
         update.add_column("y", StringType())
@@ -175,7 +178,13 @@ def test_names(shop: Shop) -> None:
     catalog = shop.catalog
     catalog.create_namespace("db.inner" if catalog.namespace_exists("db") else "db", {"owner": "ann"})
     catalog.create_namespace_if_not_exists("db.inner")
+    assert catalog.list_namespaces() == [("db",), ("default",)]
+    assert catalog.list_namespaces("db") == [("db", "inner")]
+    assert catalog.load_namespace_properties("db") == {"owner": "ann"}
+    summary = catalog.update_namespace_properties("db", {"nothing"}, {"owner": "bob"})
+    assert (summary.updated, summary.missing) == (["owner"], ["nothing"])
     made = catalog.create_table_if_not_exists("db.t", SCHEMA)
+    assert made.properties["gc.enabled"] == "false"
     made.append(rows((1, "a", 1)))
     assert catalog.create_table_if_not_exists("db.t", SCHEMA).name() == ("db", "t")
     with pytest.raises(TableAlreadyExistsError):

@@ -20,7 +20,7 @@ from headwater.storage.errors import StorageError
 from headwater.storage.file import FileStore
 from headwater.storage.paths import RESERVED_PREFIX
 from headwater.storage.port import Overwrite
-from tests.unit.publish_world import LAKE, Process, PublishWorld
+from tests.unit.publish_world import LAKE, LEASE, Process, PublishWorld
 
 NAMES = ("t1", "t2", "t3")
 
@@ -122,6 +122,21 @@ def test_who_loses_on_the_way_leaves_no_prepared_documents(world: PublishWorld, 
         publisher.publish(late)
     assert not residue(folder)
     assert [one.ids(name) for name in NAMES] == [[0], [0, 2], [0]]
+
+
+def test_the_lease_begins_when_everything_is_stored(world: PublishWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk is no reason to be taken for dead."""
+    real: Callable[..., Path] = folders.Folders.write_temporary
+
+    def slow(self: folders.Folders, place: Path, data: bytes) -> Path:
+        if place.name == "metadata":
+            world.clock.advance(LEASE)
+        return real(self, place, data)
+
+    monkeypatch.setattr(folders.Folders, "write_temporary", slow)
+    process = world.process()
+    process.append(dict.fromkeys(NAMES, 1))
+    assert [process.ids(name) for name in NAMES] == [[0, 1]] * 3
 
 
 def documents(process: Process, name: str) -> tuple[object, object]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +19,7 @@ from headwater.kernel.clock import ManualClock
 from headwater.kernel.errors import ConflictError, RefusedError, UsageError
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import seeded
+from headwater.server.limits import FREE_BYTES
 from headwater.server.main import serve
 from headwater.server.serving import is_local_name, is_loopback
 from tests.unit.server_world import ServedLake, served_lake
@@ -148,6 +151,8 @@ def test_without_tokens_only_this_machine_is_let_in(served: ServedLake) -> None:
     header = served.token(Role.ADMIN)
     refused = served.client.get("/v1/refs")
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert "`headwater token create LAKE NAME" in refused.json()["hint"]
+    assert "***" not in refused.text  # what the way out is, is no secret
     assert served.client.get("/v1/refs", headers=header).status_code == 200
     served.serving.tokens.revoke("a-admin")
     assert served.client.get("/v1/refs", headers=header).status_code == 401
@@ -203,6 +208,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/v1/recoveries"): Role.READER,
     ("GET", "/v1/operations/{operation}"): Role.WRITER,
     ("GET", "/metrics"): Role.READER,
+    ("GET", "/"): None,
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
 }
@@ -261,3 +267,20 @@ def test_whom_a_proxy_sends_needs_a_token(served: ServedLake, header: str) -> No
         assert served.client.get(path, headers={header: "203.0.113.7"}).status_code == 401, path
     token = served.token(Role.READER)
     assert served.client.get("/v1/refs", headers={header: "203.0.113.7", **token}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/main/mutate", "/iceberg/v1/main/namespaces", "/v1/main/query"])
+def test_the_long_body_of_a_stranger_is_not_taken(served: ServedLake, path: str) -> None:
+    """What is read into memory before anybody has looked at the token is little; it need not come to its end."""
+    token = served.token(Role.WRITER)
+    where = urlsplit(str(served.client.base_url))
+    assert where.hostname
+    assert where.port
+    with socket.create_connection((where.hostname, where.port), timeout=20) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 8000000"
+        connection.sendall(head.encode() + b"\r\n\r\n" + b" " * (FREE_BYTES + 1))
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 401 "), answer
+    assert b"Bearer" in answer
+    long = served.client.post("/v1/main/mutate", json={"sql": "x" * 2 * FREE_BYTES}, headers=token)
+    assert (long.status_code, long.json()["code"]) == (400, "bad_sql")

@@ -292,10 +292,14 @@ def test_p5_a_staged_table_that_was_made_has_not_lost(client: Client) -> None:
     other = client.create("w", **{"stage-create": True})["metadata"]
     foreign = {**body, "updates": [*staged_updates(other), *body["updates"][-2:]]}
     assert client.refused("POST", f"{TABLES}/u", foreign) == (409, "AlreadyExistsException")
+    # One without rows is known by its uuid.
+    empty = {"requirements": [{"type": "assert-create"}], "updates": staged_updates(other)}
+    made = client.ask("POST", f"{TABLES}/w", empty)
+    assert client.ask("POST", f"{TABLES}/w", empty) == made
 
 
 def test_p5_the_whole_of_a_change_must_be_there_or_its_outcome_is_unknown(client: Client) -> None:
-    """That a snapshot is there does not prove that what was asked for beside it ever was: neither yes nor no is told."""
+    """A snapshot that is there does not prove what was asked for beside it: neither yes nor no is told."""
     client.create()
     engine = Engine(client.world.lake)
     add, to_main = engine.updates(engine.file(columns(1)))
@@ -316,26 +320,48 @@ def test_p5_the_whole_of_a_change_must_be_there_or_its_outcome_is_unknown(client
     assert client.refused("POST", f"{TABLES}/t", {"updates": [add, to_main, set_properties(a="b")]}) == unknown
 
 
-def test_p5_a_snapshot_that_landed_and_was_expired_has_not_lost(client: Client) -> None:
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_p5_a_snapshot_that_landed_and_was_expired_has_not_lost(client: Client, is_remembered: bool) -> None:
     """Its number was given, and nothing has it any more: the history of the lake may need its files."""
-    made = client.create()["metadata"]
+    client.create(properties={} if is_remembered else {"write.metadata.previous-versions-max": "1"})
     engine = Engine(client.world.lake)
-    body = {
-        "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}],
-        "updates": engine.updates(engine.file(columns(1))),
-    }
-    first = client.ask("POST", f"{TABLES}/t", body)["metadata"]
-    second = Engine(client.world.lake)
-    client.commit("t", *second.updates(second.file(columns(2))))
-    client.commit("t", {"action": "remove-snapshots", "snapshot-ids": [first["current-snapshot-id"]]})
-    assert client.refused("POST", f"{TABLES}/t", body) == (500, "CommitStateUnknownException")
-    # Whose number somebody else has, has lost; whose number nobody ever had, too.
-    third = Engine(client.world.lake)
-    lost = third.updates(third.file(columns(3)))
-    fourth = Engine(client.world.lake)
-    client.commit("t", *fourth.updates(fourth.file(columns(4))))
-    assert client.refused("POST", f"{TABLES}/t", {**body, "updates": lost}) == (409, "CommitFailedException")
-    fifth = Engine(client.world.lake)
-    late = fifth.updates(fifth.file(columns(5)))
-    assert client.refused("POST", f"{TABLES}/t", {**body, "updates": late}) == (409, "CommitFailedException")
-    assert made["table-uuid"] == first["table-uuid"]
+    empty = [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}]
+    body = {"requirements": empty, "updates": engine.updates(engine.file(columns(1)))}
+    late = {"requirements": empty, "updates": engine.updates(engine.file(columns(9)))}  # has the same number
+    client.ask("POST", f"{TABLES}/t", body)
+    assert client.refused("POST", f"{TABLES}/t", late) == (409, "CommitFailedException")
+    expire(client)
+    unknown, lost = (500, "CommitStateUnknownException"), (409, "CommitFailedException")
+    assert client.refused("POST", f"{TABLES}/t", body) == unknown
+    # Who had the number then is told by older documents of the table, as far as they are known.
+    assert client.refused("POST", f"{TABLES}/t", late) == (lost if is_remembered else unknown)
+    # A number that nobody ever had proves that it is new.
+    new = Engine(client.world.lake)
+    fresh = {"requirements": empty, "updates": new.updates(new.file(columns(3)))}
+    assert client.refused("POST", f"{TABLES}/t", fresh) == lost
+
+
+def expire(client: Client) -> None:
+    """Another snapshot comes, and the one before it goes."""
+    engine = Engine(client.world.lake)
+    before = engine.metadata.current_snapshot_id
+    client.commit("t", *engine.updates(engine.file(columns(2))))
+    client.commit("t", {"action": "remove-snapshots", "snapshot-ids": [before]})
+    client.commit("t", set_properties(later="on"))
+
+
+def test_p5_a_change_of_a_table_that_was_dropped_has_not_lost(client: Client) -> None:
+    """The history of the lake needs its files, whatever is under its name now."""
+    made = client.create()["metadata"]
+    first, late = Engine(client.world.lake), Engine(client.world.lake)
+    same = [{"type": "assert-table-uuid", "uuid": made["table-uuid"]}]
+    body = {"requirements": same, "updates": first.updates(first.file(columns(1)))}
+    never = {"requirements": same, "updates": late.updates(late.file(columns(2)))}
+    client.ask("POST", f"{TABLES}/t", body)
+    client.ask("DELETE", f"{TABLES}/t")
+    unknown = (500, "CommitStateUnknownException")
+    assert client.refused("POST", f"{TABLES}/t", body) == unknown
+    assert client.refused("POST", f"{TABLES}/t", never) == (404, "NoSuchTableException")
+    client.create()
+    assert client.refused("POST", f"{TABLES}/t", body) == unknown
+    assert client.refused("POST", f"{TABLES}/t", never) == (409, "CommitFailedException")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,6 +22,7 @@ from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.model import Wish
 from tests.unit.server_world import PATIENCE_SECONDS, ServedLake, served_lake
 from tests.unit.test_server_iceberg_protocol import NS, SCHEMA, TABLES, VIEWS, set_properties, version
+from tests.unit.test_server_limits import speaking
 
 pytestmark = pytest.mark.proves("server/once")
 
@@ -181,16 +183,19 @@ def test_a_key_is_of_its_token(served: ServedLake) -> None:
 
 
 def test_p5_a_client_that_goes_away_stops_nothing_half_way(served: ServedLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = threading.Event()
+    inside, gone = threading.Event(), threading.Event()
 
     def waits(publish: Publish, wish: Wish) -> Commit:
+        inside.set()
         assert gone.wait(PATIENCE_SECONDS)
         return publish(wish)
 
     publishing(served, monkeypatch, waits)
     before = len(served.actors())
-    with pytest.raises(httpx.ReadTimeout):
-        served.client.post(f"{TABLES}/t", json=CHANGE, headers={"idempotency-key": KEY}, timeout=0.2)
+    body = json.dumps(CHANGE, separators=(",", ":")).encode()  # as httpx writes it: the same request
+    head = f"POST {TABLES}/t HTTP/1.1\r\nHost: 127.0.0.1\r\nIdempotency-Key: {KEY}\r\nContent-Length: {len(body)}"
+    with speaking(served, head.encode() + b"\r\n\r\n" + body):
+        assert inside.wait(PATIENCE_SECONDS)
     # Who asks again while it is under way hears that nothing is known.
     assert refused(ask(served, "POST", f"{TABLES}/t", CHANGE)) == (500, "CommitStateUnknownException")
     gone.set()
@@ -213,7 +218,8 @@ def test_names_with_slashes_are_told_apart(served: ServedLake) -> None:
     for namespace in ("n/tables/a", "n"):
         assert ask(served, "POST", NS, {"namespace": [namespace]}, None).status_code == 200
     for namespace, name in ((inner, "b"), (outer, "a/tables/b")):
-        assert ask(served, "POST", f"{NS}/{namespace}/tables", {"name": name, "schema": SCHEMA}, None).status_code == 200
+        made = ask(served, "POST", f"{NS}/{namespace}/tables", {"name": name, "schema": SCHEMA}, None)
+        assert made.status_code == 200
     assert ask(served, "DELETE", f"{NS}/{inner}/tables/b").status_code == 204
     other = f"{NS}/{outer}/tables/a%2Ftables%2Fb"
     assert refused(ask(served, "DELETE", other)) == (422, "UnprocessableEntityException")

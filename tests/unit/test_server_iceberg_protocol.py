@@ -472,6 +472,12 @@ def test_a_staged_table_takes_no_place_of_another(client: Client) -> None:
     made = client.ask("POST", f"{TABLES}/u", asked())["metadata"]
     assert (made["table-uuid"], made["location"]) == (staged["metadata"]["table-uuid"], staged["metadata"]["location"])
     assert made["properties"]["gc.enabled"] == "false"
+    # The very same is recognised by its uuid; what asks for more, or for another table of that name, has lost.
+    assert client.ask("POST", f"{TABLES}/u", asked())["metadata"] == made
+    more = asked()
+    more["updates"].append(set_properties(a="b"))
+    assert client.refused("POST", f"{TABLES}/u", more) == (409, "AlreadyExistsException")
+    staged = client.create("w", **{"stage-create": True})
     assert client.refused("POST", f"{TABLES}/u", asked()) == (409, "AlreadyExistsException")
     client.world.lake.load("u", pa.table({"id": [1], "v": ["a"]}), actor="ann")
     assert client.world.lake.query("SELECT * FROM u").num_rows == 1

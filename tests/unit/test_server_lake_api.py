@@ -53,12 +53,12 @@ def test_a_mutation_that_changes_nothing_commits_nothing(served: ServedLake) -> 
 @pytest.mark.parametrize(
     ("sql", "place"),
     [
-        ("insert into t valus (1)", {"line": 1, "statement": 0}),
+        ("insert into t valus (1)", {"position": {"line": 1, "column": 19}, "statement": 0}),
         (["insert into t values (7, 'x')", "delete from nothing"], {"statement": 1}),
         ("select 1", {"statement": 0}),
     ],
 )
-def test_bad_sql_is_400_with_its_place(served: ServedLake, sql: str | list[str], place: dict[str, int]) -> None:
+def test_bad_sql_is_400_with_its_place(served: ServedLake, sql: str | list[str], place: dict[str, object]) -> None:
     answer = served.mutate(sql)
     assert answer.status_code in (400, 404)
     assert place.items() <= answer.json().items()

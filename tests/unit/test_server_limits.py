@@ -28,6 +28,7 @@ from headwater.server.answers import ARROW, JSON
 from headwater.server.errors import TooManyError
 from headwater.server.limits import IN_FLIGHT, Flights, Gate
 from headwater.server.uploads import PREFIX, Uploads
+from headwater.server.watching import REQUESTS
 from tests.unit.server_world import ServedLake, served_lake
 
 SQL = "insert into t values (1, 'a')"
@@ -269,3 +270,58 @@ def test_whatever_clients_make_up_the_metrics_stay_few(served: ServedLake) -> No
         assert served.client.get(f"/none/{number}").status_code == 404
     lines = [line for line in served.client.get("/metrics").text.splitlines() if "requests_total{" in line]
     assert len(lines) == 2
+
+
+def answered(served: ServedLake) -> int:
+    """How many requests have come to their end, whatever it was."""
+    lines = served.serving.metrics.exposition().decode().splitlines()
+    return sum(int(float(each.split()[-1])) for each in lines if each.startswith(f"{REQUESTS.name}{{"))
+
+
+def asking(sql: str) -> bytes:
+    """A query as it goes over the wire."""
+    body = json.dumps({"sql": sql}).encode()
+    head = f"POST /v1/main/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}"
+    return head.encode() + f"\r\nAccept: {ARROW}\r\n\r\n".encode() + body
+
+
+def test_a_reader_that_stands_still_keeps_no_place(served: ServedLake) -> None:
+    """Its connection stays open, and nothing is ever read from it."""
+    with speaking(served, asking("select a.range as n from range(100000000) a")) as connection:
+        while served.app.metrics.value(IN_FLIGHT, kind="queries") < 1:
+            pass
+        assert served.serving.queries.wait_until_empty(20)
+        last = b"x"
+        while piece := connection.recv(1 << 20):
+            last = piece
+        assert not last.endswith(b"0\r\n\r\n")  # what is read later has no end
+    assert served.query("select 1 as x").status_code == 200
+
+
+def test_whoever_goes_away_takes_nothing_along(tmp_path: Path) -> None:
+    """Clients that go at any moment of any kind of request: no place, no file and no query is left behind."""
+    with served_lake(tmp_path / "lake", writes_in_flight=40, queries_in_flight=40) as served:
+        sql, update = json.dumps({"sql": SQL}), json.dumps({"updates": [{"action": "set-properties", "updates": {}}]})
+        kinds = [
+            ("/v1/main/mutate", JSON, sql.encode(), 0),
+            ("/v1/main/mutate", JSON, sql.encode(), 5),
+            ("/v1/main/load?table=t", "application/x-ndjson", b'{"id": 1, "v": "a"}', 0),
+            ("/v1/main/load?table=t", "application/x-ndjson", b'{"id": 1, "v": "a"}', 5),
+            ("/v1/main/query", JSON, b'{"sql": "select a.range as n from range(100000000) a"}', 0),
+            ("/v1/main/query", JSON, b'{"sql": "select count(*) as n from range(12000000000)"}', 0),
+            ("/iceberg/v1/main/namespaces/default/tables/t", JSON, update.encode(), 0),
+            ("/iceberg/v1/main/namespaces/default/tables/t", JSON, update.encode(), 5),
+        ]
+        for turn in range(2):
+            for path, kind, body, missing in kinds:
+                head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
+                length = f"Content-Length: {len(body) + missing}\r\n\r\n"
+                with speaking(served, head.encode() + length.encode() + body) as connection:
+                    if turn and not missing and "count" not in body.decode():
+                        connection.recv(turn)  # some of them hear the beginning
+        while answered(served) < 2 * len(kinds):
+            pass
+        for kind in ("writes", "queries"):
+            assert served.app.metrics.value(IN_FLIGHT, kind=kind) == 0
+        assert served.serving.stops.count == 0
+        assert served.query("select count(*) as n from t").json()["rows"][0]["n"] <= 1

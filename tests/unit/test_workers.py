@@ -90,7 +90,8 @@ def test_work_goes_on_while_the_program_ends() -> None:
 
 def test_where_no_thread_can_be_started_nothing_is_done_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool keeps what it was given although it said no: a thread that comes later leaves what was done."""
-    workers, done, most = Workers(2, "test"), [], [0]
+    workers, most = Workers(2, "test"), [0]
+    done: list[int] = []
     start = threading.Thread.start
 
     def none_left(self: threading.Thread) -> None:

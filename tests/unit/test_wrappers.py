@@ -178,6 +178,16 @@ class TestConfined:
         assert [meta.path for meta in store.list()] == ["x"]
         assert store.name.endswith("/mine")
 
+    def test_what_is_to_stay_is_its_own(self, memory: MemoryStore) -> None:
+        settled: list[str] = []
+
+        class Settles(StoreWrapper):
+            def settle(self, path: str) -> None:
+                settled.append(path)
+
+        ConfinedStore(Settles(memory), "a/b").settle("x")
+        assert settled == ["a/b/x"]
+
     def test_confinement_nests(self, memory: MemoryStore) -> None:
         inner = ConfinedStore(ConfinedStore(memory, "a"), "b")
         inner.put("x", b"1", Create())

@@ -127,8 +127,7 @@ class Publisher:
             self._refuse_hopeless(self._note(wish, planned, since), contested)
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged))
-            # A note of its own: its lease begins now that the files are stored, however long that took.
-            return shielded(lambda: self._carry_out(self._note(wish, planned, since), planned))
+            return shielded(lambda: self._carry_out(wish, planned, since))
 
     def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:
         """Before anything is written: what no commit can say (P19), and a race that is lost already.
@@ -174,12 +173,13 @@ class Publisher:
             ) from error
         hit(Failpoint.PUBLISH_AFTER_SIDECAR)
 
-    def _carry_out(self, sidecar: Sidecar, planned: Sequence[Planned]) -> Commit:
+    def _carry_out(self, wish: Wish, planned: Sequence[Planned], since: str) -> Commit:
         """All four phases; a change that moves no head needs no note."""
         with ExitStack() as left:
             moves = [left.enter_context(self._move(each)) for each in planned]
             self._workers.each(Move.prepare, moves)
-            return self._in_order(sidecar, planned, moves)
+            # A note of its own: its lease begins now that everything is stored, however long that took.
+            return self._in_order(self._note(wish, planned, since), planned, moves)
 
     def _move(self, planned: Planned) -> Move:
         sequence = self._heads.sequence(planned.head.path)

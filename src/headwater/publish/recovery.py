@@ -15,8 +15,8 @@ Invariants:
        Then, and only then, the same sidecar can mean forward to one recoverer and back to another.
     4  The log is asked last: whether a change is published counts from when its heads were looked at.
     5  Every recovery is in the log, once, as `headwater:recovery` (P13).
-    6  What others have left is made durable before anything pins it, or a note goes because of it (P20): a head, one
-       that was restored, a commit that is found in the log.
+    6  What others have left is made durable before anything rests on it (P20): a sidecar before heads are restored,
+       heads before they are pinned, a commit that is found in the log before its sidecar goes.
 
 Steps of a rollback, and what a crash after each leaves behind:
 
@@ -270,12 +270,13 @@ class Recovery:
 
     def _roll_forward(self, sidecar: Sidecar, meant: Recovered) -> Commit:
         for head in sidecar.heads:
-            self._heads.sequence(head.path).settle(head.planned_id)  # its writer may have died before it did that (P20)
+            self._heads.settle(head)
         told = audit(sidecar, Verdict.FORWARD, meant.states)
         return self._commit(forward_request(sidecar, None, RECOVERY_ACTOR, told), above=sidecar.since)
 
     def _roll_back(self, sidecar: Sidecar, found: Look) -> Commit:
         """Occupy every planned id, then pin what took its place."""
+        self._sidecars.settle(sidecar.operation)  # or a head could be where nothing explains it (P20)
         restored = self._rollback.restore(sidecar, found)
         return self._commit(restored_request(sidecar, restored, found.meant.states), above=sidecar.since)
 

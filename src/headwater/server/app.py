@@ -36,6 +36,7 @@ from headwater.server.watching import Watched
 _OTHER_THREADS = 16
 
 _CODES = {
+    401: "unauthorized",
     404: "not_found",
     405: "method_not_allowed",
     408: "body_timeout",
@@ -72,7 +73,9 @@ def create_app(serving: Serving, *, routers: tuple[APIRouter, ...] = ()) -> Fast
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
-    app.add_middleware(Bodies, most_bytes=_longest(serving), still_seconds=serving.settings.body_seconds)
+    app.add_middleware(
+        Bodies, most_bytes=_longest(serving), still_seconds=serving.settings.body_seconds, known=serving.is_known
+    )
     app.add_middleware(Watched, metrics=serving.metrics, clock=serving.clock)
     app.add_middleware(HeadAsGet)
     return app

@@ -176,9 +176,11 @@ def answer_to(error: HeadwaterError, *, branch: str | None = None) -> Answer:
             body["hint"] = f"wait, and send it again: {error.hint}; here, POST /v1/recover does it"
         case _:
             pass
-    if code == "bad_sql" and "line" in error.fields:
-        column = error.fields.get("column_number", error.fields.get("column"))
-        body["position"] = {"line": error.fields["line"], "column": column if isinstance(column, int) else None}
+    if "line" in body:
+        column = body.pop("column_number", body.get("column"))
+        body["position"] = {"line": body.pop("line"), "column": column if isinstance(column, int) else None}
+        if isinstance(body.get("column"), int):  # else it is the name of one
+            del body["column"]
     headers = {}
     if code in _RETRY_SECONDS:
         headers["Retry-After"] = str(_RETRY_SECONDS[code])

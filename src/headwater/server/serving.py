@@ -23,6 +23,10 @@ from headwater.server.limits import Flights, Gate, Stops
 # Who asks where no tokens are needed.
 ANONYMOUS = Caller("anonymous", "anonymous", Role.ADMIN)
 
+# Not spelled as a header: what looks like one is taken for a secret, and blacked out.
+_HOW = "`headwater token create LAKE NAME --role …` makes one; send it as bearer token in the header Authorization"
+# What PyIceberg sends when it was given no token.
+_NO_TOKEN = "Bearer None"  # noqa: S105
 # What proxies add to a request that they pass on; whoever it is from may be anywhere.
 _OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _PORT = re.compile(r":[0-9]{1,5}$")
@@ -56,18 +60,26 @@ class Serving:
         browser lets send what it may not read the answer to, and whoever a proxy on this machine sends.
         """
         authorization = headers.get("authorization")
-        if authorization is not None:
+        if authorization is not None and authorization != _NO_TOKEN:
             scheme, _, text = authorization.partition(" ")
             if scheme.lower() != "bearer" or not text.strip():
-                raise TokenRefusedError("the Authorization header holds no bearer token", hint="Bearer hw_…")
+                raise TokenRefusedError("the header Authorization holds no bearer token", hint=_HOW)
             caller = self.tokens.caller(text.strip())
         elif self.is_loopback and is_of_this_machine(headers) and not self.tokens.has_any():
             caller = ANONYMOUS
         else:
-            raise TokenRefusedError("a token is needed", hint="send it as `Authorization: Bearer hw_…`")
+            raise TokenRefusedError("a token is needed", hint=_HOW)
         if not caller.role.may_act_as(needed):
             raise RoleRefusedError(caller.actor, caller.role, needed)
         return caller
+
+    def is_known(self, headers: Mapping[str, str]) -> bool:
+        """Whether the request is of somebody who may ask for anything at all."""
+        try:
+            self.admit(headers, Role.READER)
+        except TokenRefusedError:
+            return False
+        return True
 
     def attempt(self) -> Attempt:
         """A fresh attempt, which lands within the time that a write may take, or not at all."""

@@ -58,7 +58,7 @@ class StoreReplacedError(UnavailableError):
 
     def __init__(self, store: str, path: str) -> None:
         super().__init__(
-            f"{store} is not the folder that was opened: it is gone, or another is in its place; {path} was not changed",
+            f"{store} is not the folder that was opened, it is gone or replaced; {path or 'it'} was not changed",
             hint="mount its volume again; a folder that was replaced on purpose has to be opened anew",
             store=store,
             path=path,

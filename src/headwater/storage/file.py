@@ -11,11 +11,8 @@ Only regular files are objects. Symbolic links within the store are not followed
 
 An etag is the SHA-256 of the content, so two writes within one tick of the clock never look alike.
 
-A crash leaves at most a temporary file, which nobody can list or address.
-
-A path may lead to another folder from one moment to the next: the volume is unmounted, and what is written then goes
-into its empty mount point, and is lost. So the folder is known by its device and inode from its first use on, and
-nothing is changed where another one is in its place.
+A crash leaves at most a temporary file, which nobody can list or address. A power cut may take the names that were not
+synced; of those of one folder the later go first, as journalling file systems keep it.
 """
 
 from __future__ import annotations
@@ -42,12 +39,12 @@ from headwater.storage.errors import (
     PreconditionFailedError,
     StorageError,
     StorageOutcomeUnknownError,
-    StoreReplacedError,
     TransientError,
 )
 from headwater.storage.folders import Folders, clear_empty
 from headwater.storage.paths import RESERVED_PREFIX, check_path, check_prefix
 from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, Prepared, PutMode, Update
+from headwater.storage.root import Root
 from headwater.storage.spans import check_span, deletable_prefix, past_the_end
 
 
@@ -59,10 +56,10 @@ class FileStore:
     )
 
     def __init__(self, root: Path, clock: Clock, randomness: Randomness, *, durable: bool = True) -> None:
-        self.root = root.absolute()
+        self._root = Root(root)
+        self.root = self._root.folder
         self.name = self.root.as_uri()
         self._folders = Folders(clock, randomness, durable=durable)
-        self._identity: tuple[int, int] | None = None
 
     def check_file_system(self) -> None:
         """Refuse a file system without hard links or folder locks, before anything is written to it."""
@@ -70,7 +67,7 @@ class FileStore:
             folder = self.root
             if not folder.exists():
                 return  # whoever makes it will find out; a mistyped path must not be written to
-            self._require_same("")
+            self._root.require_same("")
             temporary = self._folders.write_temporary(folder, b"")
             linked = temporary.with_suffix(".link")
             try:
@@ -128,9 +125,9 @@ class FileStore:
             raise MissingCapabilityError(f"{self.name} has no object-tags", store=self.name, path=path)
         target = self._file(path)
         with self._translated(path, writing=True):
-            self._require_same(path)
+            self._root.require_same(path)
             if isinstance(mode, Create):
-                temporary = self._folders.write_temporary(target.parent, data)
+                temporary = self._temporary(target, data)
                 try:
                     self._link(path, target, temporary)
                 finally:
@@ -144,19 +141,20 @@ class FileStore:
         """A temporary file, synced."""
         target = self._file(path)
         with self._translated(path, writing=True):
-            self._require_same(path)
-            return _PreparedFile(self, path, target, self._folders.write_temporary(target.parent, data))
+            self._root.require_same(path)
+            return _PreparedFile(self, path, target, self._temporary(target, data))
 
     def settle(self, path: str) -> None:
         """Sync its folder."""
+        target = self._file(path)
         with self._done(path):
-            self._folders.sync(self._file(path).parent)
+            self._folders.sync(target.parent)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there. Not synced: a delete that a power cut undoes leaves only excess."""
         target = self._file(path)
         with self._translated(path):
-            self._require_same(path)
+            self._root.require_same(path)
             try:
                 with self._folders.locked(target.parent):
                     if if_match is not None:
@@ -177,7 +175,7 @@ class FileStore:
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectMeta]:
         """Walk the folder in the order of keys; what vanishes meanwhile is left out."""
         prefix = check_prefix(prefix)
-        self._look()
+        self._root.look()
         folder = self.root / prefix if prefix else self.root
         with self._translated(prefix):
             yield from _walk(folder, f"{prefix}/" if prefix else "", start_after)
@@ -187,18 +185,13 @@ class FileStore:
         self.put(target, self.get(source).data, Overwrite())
 
     def _file(self, path: str) -> Path:
-        self._look()
+        self._root.look()
         return self.root / check_path(path)
 
-    def _look(self) -> None:
-        """See which folder it is, if that is not known yet; one that is not there will be made by the first put."""
-        if self._identity is None:
-            self._identity = _identity_of(self.root)
-
-    def _require_same(self, path: str) -> None:
-        """Refuse to change what is not the folder that was first seen here."""
-        if self._identity is not None and _identity_of(self.root) != self._identity:
-            raise StoreReplacedError(self.name, path)
+    def _temporary(self, target: Path, data: bytes) -> Path:
+        temporary = self._folders.write_temporary(target.parent, data)
+        self._root.look()  # it may have made the folder
+        return temporary
 
     def _open(self, path: str) -> BinaryIO:
         """The object's file. Whatever else may lie there (a folder, a pipe that would block) is not an object."""
@@ -224,7 +217,7 @@ class FileStore:
     def _replace(self, path: str, target: Path, data: bytes, mode: Update | Overwrite) -> None:
         if isinstance(mode, Update) and not target.parent.is_dir():
             raise PreconditionFailedError(self.name, path, f"at etag {mode.etag}")
-        temporary = self._folders.write_temporary(target.parent, data)
+        temporary = self._temporary(target, data)
         try:
             with self._folders.locked(target.parent):
                 if isinstance(mode, Update):
@@ -269,7 +262,7 @@ class FileStore:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             if not writing:
                 raise ObjectNotFoundError(self.name, path) from None
-            self._require_same(path)
+            self._root.require_same(path)
             raise StorageError(
                 f"{self.name}: {path} cannot be written: an object or a folder is in its way",
                 store=self.name,
@@ -319,14 +312,6 @@ def _without_blocking(path: str, flags: int) -> int:
 def _remove(temporary: Path) -> None:
     with suppress(OSError):
         temporary.unlink()
-
-
-def _identity_of(folder: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _etag(data: bytes) -> str:

@@ -110,7 +110,8 @@ class EmbeddedReader:
         A branch that was set back meanwhile does not lead there: its whole log is looked through then.
         """
         seen = self._seen()
-        newer = takewhile(lambda commit: commit.hash != above, self.log(found_branch(seen.manifest, branch).hash))
+        head = found_branch(seen.manifest, branch).hash
+        newer = takewhile(lambda commit: commit.hash != above, self.log(head))
         found = next((commit for commit in newer if commit.operation == operation), None)
         if found is not None:
             self._history.settle(seen.entry.id)  # whoever is told may give up what else tells of it (P20)

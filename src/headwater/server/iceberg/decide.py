@@ -121,6 +121,11 @@ def is_creation(requirements: Iterable[TableRequirement]) -> bool:
     return any(isinstance(each, AssertCreate) for each in requirements)
 
 
+def is_of(requirements: Iterable[TableRequirement], metadata: TableMetadata) -> bool:
+    """Whether this is the table that the change is about, and not another of its name."""
+    return all(each.uuid == metadata.table_uuid for each in requirements if isinstance(each, AssertTableUUID))
+
+
 def require(key: TableKey, requirements: Iterable[TableRequirement], metadata: TableMetadata) -> None:
     """Raise unless everything is so that the client's change rests on."""
     for each in requirements:

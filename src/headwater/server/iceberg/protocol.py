@@ -12,8 +12,8 @@ Invariants:
     3  Who loses a race drafts again on the new head. The client hears of it only when what it requires is not so there.
     4  After the publisher has said yes, an error is an unknown outcome: the client must not clean up.
     5  A change that was committed before is not said to have lost, however often it is sent: its snapshots are known by
-       their manifest lists, and one that carries an Idempotency-Key by that (access/requests.py). Each draft has an
-       operation of its own, and holds the key only until it is proven absent.
+       their manifest lists (resent.py), and one that carries an Idempotency-Key by that (access/requests.py). Each
+       draft has an operation of its own, and holds the key only until it is proven absent.
 
 Commit point: that of the publish (publish/protocol.py).
 
@@ -27,7 +27,7 @@ Steps, and what a crash after each leaves behind:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
@@ -48,6 +48,8 @@ from headwater.tables.snapshot import Staging
 
 # How often a change is drafted again because somebody else was faster.
 DRAFTS = 6
+# In how many commits a table is sought that is not there any more.
+_LOOKED_BACK = 50
 
 T = TypeVar("T")
 
@@ -69,11 +71,15 @@ class Draft:
 
 @dataclass(frozen=True)
 class Desk:
-    """What a draft is made on: the branch as it is, and what staging needs."""
+    """What a draft is made on: the branch as it is, and what staging needs.
+
+    `past` shows the versions of a table that the branch had lately, the newest first; it may be there no more.
+    """
 
     stand: Standpoint
     staging: Staging
     lake: str
+    past: Callable[[TableKey], Iterator[TableContent]] = lambda _: iter(())
 
     @property
     def state(self) -> SchemaState:
@@ -167,7 +173,7 @@ class Commits:
         ref = stand.state.ref
         refuse_unwritable(ref)
         try:
-            draft = drafted(Desk(stand, staging, self._lake.location))
+            draft = drafted(Desk(stand, staging, self._lake.location, lambda key: self._past(ref.hash, key)))
         except CorruptError as error:
             # A file that is missing may have been collected since, if this is the head no more.
             newer = self._lake.catalog.ref(branch)
@@ -190,6 +196,14 @@ class Commits:
             files=draft.files,
         )
         return Landed(writing.publisher.publish(wish.of(attempt)).hash)
+
+    def _past(self, at_hash: str, key: TableKey) -> Iterator[TableContent]:
+        before: Content | None = None
+        for commit in self._lake.catalog.log(at_hash, limit=_LOOKED_BACK):
+            content = self._lake.catalog.content(commit.hash, [key]).get(key)
+            if isinstance(content, TableContent) and content != before:
+                yield content
+            before = content
 
 
 def until_it_lands(once: Callable[[], T]) -> T:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey, ViewContent
@@ -19,7 +20,35 @@ from headwater.tables.metadata import decode_document
 from headwater.tables.properties import GC_ENABLED
 
 ALL, REFS = "all", "refs"
-_DOCUMENTS_KEPT = 256
+# A table with a long history has a document of many megabytes, and another one after each commit.
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+class Kept:
+    """The documents that were used last, as many as there is room for. Safe to share among threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size_bytes = 0
+
+    def found(self, key: Hashable, made: Callable[[], bytes]) -> bytes:
+        """What is kept under the key, or is made now; two that come at once may both make it."""
+        with self._lock:
+            document = self._held.get(key)
+            if document is not None:
+                self._held.move_to_end(key)
+                return document
+        document = made()
+        with self._lock:
+            if key not in self._held and len(document) <= self._most_bytes:
+                self._held[key] = document
+                self.size_bytes += len(document)
+            while self.size_bytes > self._most_bytes:
+                _, gone = self._held.popitem(last=False)
+                self.size_bytes -= len(gone)
+        return document
 
 
 class Reading:
@@ -28,7 +57,7 @@ class Reading:
     def __init__(self, lake: Lake, config: Mapping[str, str]) -> None:
         self._lake = lake
         self._configs = {secrets: config_for(config, secrets=secrets) for secrets in (True, False)}
-        self._document = lru_cache(_DOCUMENTS_KEPT)(self._made_document)
+        self._kept = Kept(_KEPT_BYTES)
 
     @property
     def has_secrets(self) -> bool:
@@ -84,7 +113,8 @@ class Reading:
         if mode not in (ALL, REFS):
             raise BodyError(f"snapshots is {mode!r}", hint=f"{ALL} or {REFS}")
         location = content.metadata_location
-        return self.wrapped(location, self._document(location, mode), secrets=secrets)
+        document = self._kept.found((location, mode), lambda: self._made_document(location, mode))
+        return self.wrapped(location, document, secrets=secrets)
 
     def loaded_view(self, content: ViewContent) -> bytes:
         """The answer that loads a view, which has no files that need a secret."""

@@ -14,10 +14,16 @@ from headwater.server.iceberg import tables
 from headwater.server.iceberg.context import JSON, Context, key_in, key_of
 from headwater.server.iceberg.decide import namespace_of, page, refuse_taken
 from headwater.server.iceberg.errors import BodyError
-from headwater.server.iceberg.model import CommitBody, CreateTableBody, RegisterBody, RenameBody, TransactionBody
+from headwater.server.iceberg.model import (
+    CommitBody,
+    CreateTableBody,
+    RegisterBody,
+    RenameBody,
+    TableChange,
+    TransactionBody,
+)
 from headwater.server.iceberg.reading import matches
 from headwater.server.iceberg.routes_namespaces import Body, PageSize, PageToken
-from headwater.server.iceberg.tables import TableChange
 
 _ALL = "/v1/{prefix}/namespaces/{namespace}/tables"
 _ONE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"

@@ -77,7 +77,8 @@ class ProtocolRoute(APIRoute):
             except ClientDisconnect:
                 raise  # nobody hears an answer, and nothing has begun
             except HTTPException as error:
-                return error_response(error.status_code, "BadRequestException", str(error.detail))
+                kind = "NotAuthorizedException" if error.status_code == 401 else "BadRequestException"
+                return error_response(error.status_code, kind, str(error.detail))
             except Exception as error:
                 return response_to(error)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.kernel.errors import HeadwaterError, UsageError
@@ -27,9 +24,10 @@ from headwater.server.iceberg.decide import (
     without_own,
 )
 from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError, SentBeforeError
-from headwater.server.iceberg.model import CreateTableBody, RegisterBody
+from headwater.server.iceberg.looking_back import sent
+from headwater.server.iceberg.model import CreateTableBody, RegisterBody, TableChange
 from headwater.server.iceberg.protocol import Desk, Draft
-from headwater.server.iceberg.resent import Sending, added_snapshots, creating, sending, was_given
+from headwater.server.iceberg.resent import Sending
 from headwater.tables.blank import blank
 from headwater.tables.create import DEFAULT_PROPERTIES, new_table, uuid_from
 from headwater.tables.head import INCARNATION, METADATA_FOLDER, OPERATION
@@ -40,15 +38,6 @@ from headwater.tables.properties import FORMAT_VERSION, GC_ENABLED, OWN_PREFIX
 from headwater.tables.reach import reach
 from headwater.tables.rules import later
 from headwater.tables.updates import apply_updates
-
-
-@dataclass(frozen=True)
-class TableChange:
-    """One table of a request: what it rests on, and what shall become of it."""
-
-    key: TableKey
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
 
 
 def new_document(desk: Desk, key: TableKey, body: CreateTableBody) -> TableMetadata:
@@ -96,7 +85,7 @@ def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     try:
         return _changed(desk, changes)
     except HeadwaterError as error:
-        match _sent(desk, changes):
+        match sent(desk, changes):
             case Sending.AGAIN:
                 return None
             case Sending.UNKNOWN:
@@ -130,46 +119,6 @@ def _changed(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
         return None
     reads = {**judge(desk.state, arrivals, desk.options), **reads}
     return Draft("; ".join(messages), tuple(wishes), reads)
-
-
-def _sent(desk: Desk, changes: Sequence[TableChange]) -> Sending:
-    """Whether the request was committed before: whoever asks again has not heard the answer (P5).
-
-    It lands as a whole: one table that does not have it proves that it is new. Only tables that it makes, or adds
-    snapshots to, can tell that it is not.
-    """
-    if not any(added_snapshots(each.updates) or is_creation(each.requirements) for each in changes):
-        return Sending.FIRST
-    found, now = desk.stand.contents([each.key for each in changes]), desk.staging.clock.now()
-    seen = set()
-    for each in changes:
-        content = found.get(each.key)
-        if not isinstance(content, TableContent):
-            return Sending.FIRST
-        metadata = desk.stand.open(content).metadata
-        if is_creation(each.requirements):
-            seen.add(creating(each.updates, metadata, now))
-        else:
-            seen.add(sending(each.updates, metadata, now, _gone(desk, each, metadata)))
-    return next(each for each in (Sending.FIRST, Sending.UNKNOWN, Sending.AGAIN) if each in seen)
-
-
-def _gone(desk: Desk, change: TableChange, metadata: TableMetadata) -> list[Snapshot]:
-    """Snapshots with the numbers of those that the change brings, which only older documents of the table show."""
-    found = []
-    for each in added_snapshots(change.updates):
-        if not was_given(each, metadata):
-            continue
-        for entry in reversed(metadata.metadata_log):
-            try:
-                older = decode_metadata(desk.state.files.read(entry.metadata_file), entry.metadata_file)
-            except HeadwaterError:  # it is gone, and nothing is known
-                break
-            same = [held for held in older.snapshots if held.sequence_number == each.sequence_number]
-            found += same
-            if same or older.last_sequence_number < (each.sequence_number or 0):
-                break
-    return found
 
 
 def _staged(desk: Desk, change: TableChange) -> TableMetadata:
