@@ -164,9 +164,8 @@ def test_a_server_is_killed_at_each_of_them_and_another_is_asked_again(tmp_path:
             check(lake, client, case)
         clear_away(lake, client)
     assert list(temporary.glob(f"{PREFIX}*"))
-    with again(
-        folder, HEADWATER_QUERY_TEMP_DIRECTORY=str(temporary)
-    ):  # what the dead had taken in goes when the next server starts
+    # What the dead had taken in goes when the next server starts.
+    with again(folder, HEADWATER_QUERY_TEMP_DIRECTORY=str(temporary)):
         assert list(temporary.glob(f"{PREFIX}*")) == []
 
 
@@ -174,7 +173,7 @@ def clear_away(lake: Lake, client: httpx.Client) -> None:
     """Notes of what was published are there until the leases of the dead are over; then one recovery takes them all."""
     notes = lake.writing.sidecars.pending()
     clock = SystemClock()
-    left = max((each.lease_until - clock.now()).total_seconds() for each in notes)
+    left = max(((each.lease_until - clock.now()).total_seconds() for each in notes), default=0.0)
     clock.sleep(max(0.0, left) + 0.5)  # and the skew that is allowed between clocks
     assert client.post("/v1/recover").status_code == 200
     assert not lake.writing.sidecars.pending()
