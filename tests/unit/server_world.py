@@ -47,12 +47,14 @@ class ServedLake:
 
     def __init__(self, folder: Path, clock: Clock | None = None, **settings: Any) -> None:
         self.folder = folder
-        self.app = App(load(environ={}), clock=clock) if clock else App(load(environ={}))
+        server = ServerSettings(**settings)
+        told = load(environ={}).model_copy(update={"server": server})
+        self.app = App(told, clock=clock) if clock else App(told)
         self.app.init_lake(str(folder))
         self.database = self.app.open_database(str(folder))
         self.lake: Lake = open_to_serve(self.app, str(folder))
         self.lake.apply("create table t (id bigint not null, v varchar, primary key (id))", actor="setup")
-        self.serving: Serving = served(self.app, self.lake, self.database, ServerSettings(**settings))
+        self.serving: Serving = served(self.app, self.lake, self.database, server)
         self.client = httpx.Client(timeout=PATIENCE_SECONDS)
 
     def token(self, role: Role, name: str | None = None) -> dict[str, str]:
