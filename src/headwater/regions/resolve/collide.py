@@ -1,0 +1,48 @@
+"""No two files with one destination (hazard R6): a copy would stand for another file, and be deleted with it.
+
+Prefixes alone cannot tell: by design every source lands under one local prefix, and names are usually unique. So the
+registry shows which rules share a target (`sharing`), and each run checks the files that it really has. A run on Spark
+groups its plan by destination and hands the groups of several sources to `collision`; a small one calls
+`check_injective`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headwater.regions.errors import CollisionError
+from headwater.regions.registry.model import Registry
+from headwater.regions.resolve.model import Resolution
+from headwater.regions.resolve.resolver import Resolver
+
+
+def check_injective(resolutions: Iterable[Resolution]) -> Iterator[Resolution]:
+    """The same resolutions, one by one; `CollisionError` at the first whose destination is another file's.
+
+    It remembers every destination that it has seen: one batch, or one run of a size that fits into memory.
+    """
+    seen: dict[str, Resolution] = {}
+    for each in resolutions:
+        first = seen.setdefault(each.destination, each)
+        if first.source != each.source:
+            raise collision(first, each)
+        yield each
+
+
+def collision(first: Resolution, second: Resolution) -> CollisionError:
+    """Two files of one destination, each with the rule that sent it there."""
+    return CollisionError(first.destination, (first.source, str(first.rule)), (second.source, str(second.rule)))
+
+
+def sharing(registry: Registry) -> dict[str, tuple[str, ...]]:
+    """By region: the prefixes whose files all land under its local prefix, where equal names would collide."""
+    found = {}
+    for name in registry.region_names:
+        resolver = Resolver(registry, name)
+        local = resolver.region.local_prefix
+        prefixes = {local, *(each.match_from for each in registry.overrides if each.to_region == name)}
+        if registry.dest_policy.region in (None, name):
+            taken = {each.match_from for each in registry.overrides}
+            prefixes |= {each for each in registry.sources if each not in taken and not each.startswith(local)}
+        found[name] = tuple(sorted(prefixes))
+    return found
