@@ -5,13 +5,14 @@ The tables have manifests and no data files: neither side looks at one.
 
 from __future__ import annotations
 
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +29,14 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, TimestampType
 
 from bench.measure import Result
+from headwater.database import Database, open_database
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import system_randomness
 from headwater.kernel.settings import SparkSettings, cache_folder
+from headwater.regions.claims import Claims
+from headwater.regions.outputs import Output as ListedOutput
+from headwater.regions.outputs import Outputs
 from headwater.regions.registry import Region, Registry
 from headwater.regions.resolve import Resolver
 from headwater.storage.file import FileStore
@@ -79,10 +84,25 @@ class Table:
 
 
 class NoOutputs:
-    """The list of outputs belongs to a database, which is not measured here."""
+    """The peer keeps no list of what it wrote, and so none is kept where it is measured."""
 
     def record(self, outputs: object) -> None:
         pass
+
+
+class ListedOutputs:
+    """The lake's own list, and claims of a run."""
+
+    def __init__(self, database: Database) -> None:
+        self._listed, self._claims = Outputs(database), Claims(database)
+        self._run = self._claims.open(new_ulid(CLOCK, system_randomness()), "eu", fence=1, lease_seconds=3600).run
+
+    def record(self, outputs: Sequence[Output]) -> None:
+        self._listed.record(
+            ListedOutput("eu", each.location, str(each.kind), each.location.rpartition("/")[2], each.source, 1)
+            for each in outputs
+        )
+        self._claims.claim(self._run, [each.location for each in outputs])
 
 
 def whole_table() -> list[Result]:
@@ -105,9 +125,9 @@ def whole_table() -> list[Result]:
 
 
 def one_more_commit() -> list[Result]:
-    """Ten more files on a table of 100,000, against the same on 1,000."""
-    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
-        folder = Path(name)
+    """Ten more files on a table of 100,000, against the same on 1,000, as a lake in a folder does it."""
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name, open_database(Path(name) / "db") as database:
+        folder, outputs = Path(name), ListedOutputs(database)
         actions: list[Callable[[], float]] = []
         counts = []
         for label, manifests, each in (("large", 50, FILES_EACH), ("small", 1, 1_000)):
@@ -116,12 +136,11 @@ def one_more_commit() -> list[Result]:
             after = one_more(table)
             done = localise(_place(folder, "out"), after.location, promoted=promoted)
             counts.append((done.lists_read, done.lists_written, done.manifests_read, done.manifests_written))
-            actions.append(partial(_one_more_localised, folder, after.location, promoted))
+            actions.append(partial(_one_more_localised, folder, after.location, promoted, outputs))
         assert counts == [(1, 1, 1, 1)] * 2, counts
-        large, small = _in_turns([action for action in actions], rounds=41)
-    ratio = statistics.median(two / one for one, two in zip(large, small, strict=True))
-    milliseconds = [statistics.median(each) * 1000 for each in (large, small)]
-    return [Result("localise-one-more-commit", *milliseconds, "milliseconds", ratio, 1 / 1.3)]
+        large, small = _in_turns(actions, rounds=41)
+    ours, peer = statistics.median(large) * 1000, statistics.median(small) * 1000
+    return [Result("localise-one-more-commit", ours, peer, "milliseconds", peer / ours, 1 / 1.3)]
 
 
 def driver_memory() -> list[Result]:
@@ -173,12 +192,16 @@ def _manifests(metadata: TableMetadata, file: TableFile, manifests: int, files_e
     lines = []
     for number in range(1, manifests + 1):
         path = f"{metadata.location}/metadata/{number:06}-m0.avro"
-        renamed = relocate_data_manifest(data, path, lambda at, number=number: at.replace("/000001-", f"/{number:06}-"))
+        renamed = relocate_data_manifest(data, path, partial(_renamed, number))
         Path(path.removeprefix("file:")).write_bytes(renamed)
         values = list(line._data)
         values[0], values[1] = path, len(renamed)
         lines.append(ManifestFile(*values))
     return lines
+
+
+def _renamed(number: int, path: str) -> str:
+    return path.replace("/000001-", f"/{number:06}-")
 
 
 def _manifest(metadata: TableMetadata, file: TableFile, number: int, count: int) -> tuple[ManifestFile, bytes]:
@@ -219,7 +242,14 @@ def _with_snapshot(table: Table, metadata: TableMetadata, number: int, lines: tu
     )
     changes = (
         AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate(ref_name=MAIN_BRANCH, type="branch", snapshot_id=number),
+        SetSnapshotRefUpdate(
+            ref_name=MAIN_BRANCH,
+            type="branch",
+            snapshot_id=number,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        ),
     )
     after = Table(table.folder, table.name, update_table_metadata(metadata, changes), lines, table.file)
     path = Path(after.location.removeprefix("file:"))
@@ -228,12 +258,12 @@ def _with_snapshot(table: Table, metadata: TableMetadata, number: int, lines: tu
     return after
 
 
-def _place(folder: Path, out: str) -> Place:
+def _place(folder: Path, out: str, *, durable: bool = False) -> Place:
     """The region `eu`, which reads what was written in `us`."""
     regions = tuple(Region(name, f"file://{folder}/{name}/", f"main_replica_{name}") for name in ("us", "eu"))
     registry = Registry(regions, tuple(each.local_prefix for each in regions))
     stores = {
-        f"file://{folder}/{name}": FileStore(folder / name, CLOCK, system_randomness(), durable=False)
+        f"file://{folder}/{name}": FileStore(folder / name, CLOCK, system_randomness(), durable=durable)
         for name in ("us", "eu")
     }
     (folder / "eu").mkdir(exist_ok=True)
@@ -253,9 +283,9 @@ def _localised(folder: Path, location: str, *, spark: SparkSession | None = None
     return taken
 
 
-def _one_more_localised(folder: Path, location: str, promoted: str) -> float:
+def _one_more_localised(folder: Path, location: str, promoted: str, outputs: ListedOutputs) -> float:
     """Seconds for one more commit; what it wrote is taken away again."""
-    place = _place(folder, "out")
+    place = replace(_place(folder, "out", durable=True), outputs=outputs)
     before = set((folder / "eu").rglob("*"))
     started = CLOCK.monotonic()
     localise(place, location, promoted=promoted)
@@ -267,7 +297,13 @@ def _one_more_localised(folder: Path, location: str, promoted: str) -> float:
 
 
 def _spark(folder: Path) -> SparkSession:
+    from pyspark import cloudpickle
+
     from headwater.spark import iceberg_jars, spark_session
+
+    # The workers cannot import this module.
+    register: Callable[[object], None] = cloudpickle.register_pickle_by_value  # PySpark does not annotate it
+    register(sys.modules[_localised.__module__])
 
     catalog = {
         "spark.sql.catalog.peer": "org.apache.iceberg.spark.SparkCatalog",
@@ -298,14 +334,19 @@ def _in_turns(actions: list[Callable[[], float]], rounds: int = ROUNDS) -> list[
 
 
 def main() -> None:
-    """Localise one table on Spark, and print the most memory, in megabytes, that the driver had: both of its halves."""
-    import resource
+    """Localise one table on Spark, and print the driver's memory in megabytes.
 
+    A driver has two halves: of this process, the most that it had; of Java, which takes what it gets, what it holds.
+    """
     folder, location = Path(sys.argv[1]), sys.argv[2]
     spark = _spark(folder)
     _localised(folder, location, spark=spark)
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(own)
+    assert spark._jvm is not None
+    java = spark._jvm.java.lang
+    java.System.gc()
+    runtime = java.Runtime.getRuntime()
+    print(own + (runtime.totalMemory() - runtime.freeMemory()) / 2**20)
     spark.stop()
 
 

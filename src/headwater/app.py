@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -47,9 +48,17 @@ if TYPE_CHECKING:
     from headwater.lake import Lake
     from headwater.publish.direct.recovery import NoSidecars
     from headwater.publish.sidecars import Sidecars
+    from headwater.regions.claims import ClaimRun
     from headwater.regions.registry import Registry
-    from headwater.regions.rollout import Published, Publisher, RegistryClient
-    from headwater.sync.opening import Ground
+    from headwater.regions.rollout import Generation, Published, Publisher, RegistryClient
+    from headwater.spark.session import SparkSession
+    from headwater.sync.check.protocol import CountRows
+    from headwater.sync.localise.model import Place
+    from headwater.sync.opening import Footing, Ground, OpenHelpers
+    from headwater.sync.plan.protocol import Planning
+    from headwater.sync.runs.model import Run
+    from headwater.sync.steps import Helpers
+    from headwater.tables.files import Files
 
 # A folder or prefix that holds this object is a lake.
 LAKE_MARKER = "_headwater/lake.json"
@@ -251,14 +260,14 @@ class App:
 
     def _local_prefix(self, url: str, region: str) -> str:
         """Where a writer of this region puts its files, as the lake's registry says."""
-        return self.follow_registry(url).current().registry.region(region).local_prefix.rstrip("/")
+        return self.open_registry(url).in_force(self.clock.now()).registry.region(region).local_prefix.rstrip("/")
 
     def _regional_stores(self, url: str) -> dict[str, ObjectStore]:
         """Where else files of the lake's tables may be: the regions of its registry, if it has one; to be read."""
         from headwater.regions.errors import NoRegistryError
 
         try:
-            regions = self.follow_registry(url).current().registry.regions
+            regions = self.open_registry(url).in_force(self.clock.now()).registry.regions
         except NoRegistryError:
             return {}
         prefixes = [each.local_prefix.rstrip("/") for each in regions]
@@ -344,17 +353,9 @@ class App:
     def open_sync(self, lake: str, region: str) -> Iterator[Ground]:
         """What the sync of a region stands on: the lake, its registry, and files of all regions, its own to write."""
         from headwater.sync.opening import Ground
-        from headwater.tables.files import Files
 
         generation = self.follow_registry(lake).current()
-        own = generation.registry.region(region).local_prefix
         opened = self.open_lake(lake, sweep=False)
-        others = [each for each in (*generation.registry.sources, *_prefixes(generation.registry)) if each != own]
-        stores = {
-            **{location_of(prefix): self.open_store(prefix, writable=False) for prefix in others},
-            opened.location: self.open_store(self._store_url(lake), writable=False),
-            location_of(own): self.open_store(own),
-        }
         regional = self.settings.sync.catalog
         with self.open_database(lake) as database:
             yield Ground(
@@ -362,14 +363,52 @@ class App:
                 generation,
                 opened.catalog,
                 opened.catalog if regional is None else self.open_lake(regional, read_only=True).catalog,
-                Files(stores, workers=FILE_WRITERS),
+                self._files_of_regions(lake, generation.registry, region),
                 database,
                 self.settings,
                 environment(),
                 self.clock,
                 self.randomness,
                 self.metrics,
+                self._helpers(lake, region, generation) if find_spec("pyspark") else None,
             )
+
+    def _files_of_regions(self, lake: str, registry: Registry, region: str) -> Files:
+        """Files wherever the registry says that there are some, and the lake's; those of the region to be written."""
+        from headwater.tables.files import Files
+
+        own, store_url = registry.region(region).local_prefix, self._store_url(lake)
+        others = [each for each in (*registry.sources, *_prefixes(registry)) if each != own]
+        stores = {
+            **{location_of(prefix): self.open_store(prefix, writable=False) for prefix in others},
+            location_of(store_url): self.open_store(store_url, writable=False),
+            location_of(own): self.open_store(own),
+        }
+        return Files(stores, workers=FILE_WRITERS)
+
+    def _helpers(self, lake: str, region: str, generation: Generation) -> OpenHelpers:
+        from headwater.sync.frames import SparkHelpers
+
+        def opened(run: Run, claimed: ClaimRun) -> Helpers:
+            sent = SentSync(self.settings, lake, region, generation, run, claimed)
+            return SparkHelpers(lambda: self.open_spark("headwater sync"), sent, tasks=self.settings.sync.tasks)
+
+        return opened
+
+    def count_rows(self) -> CountRows:
+        """Counts the rows of a table by its metadata.json, on Spark."""
+        from headwater.sync.check.frames import rows_of
+
+        spark = self.open_spark("headwater sync check")
+        return lambda location: rows_of(spark, location)
+
+    def open_spark(self, name: str) -> SparkSession:
+        """The process's Spark, with Iceberg in it."""
+        from headwater.kernel.settings import cache_folder
+        from headwater.spark import iceberg_jars, spark_session
+
+        jars = iceberg_jars(cache_folder(), s3=self.settings.storage.s3.endpoint is not None)
+        return spark_session(self.settings.spark, app_name=name, jars=jars)
 
     def _store_url(self, lake: str) -> str:
         return parse_nessie_url(lake).warehouse if is_nessie_url(lake) else lake
@@ -413,6 +452,41 @@ class App:
         names = (meta.path.removeprefix(f"{name}/") for meta in islice(store.list(name), 1000))
         endings = Counter(found[1] for each in names if (found := _OBJECT_NAME.fullmatch(each)))
         return endings.most_common(1)[0][0] if endings else f".{name}"
+
+
+@dataclass(frozen=True)
+class SentSync:
+    """What a task of a sync needs to open the same things again where it runs; it can be pickled."""
+
+    settings: Settings
+    lake: str
+    region: str
+    generation: Generation
+    run: Run
+    claimed: ClaimRun
+
+    def planning(self) -> Planning:
+        """What plans are made with."""
+        from headwater.regions.claims import Claims
+        from headwater.sync.opening import open_planning
+
+        ground = self._ground()
+        return open_planning(ground, self.run, Claims(ground.database), self.claimed)
+
+    def place(self) -> Place:
+        """What manifests are localised with."""
+        from headwater.regions.claims import Claims
+        from headwater.sync.opening import open_place
+
+        ground = self._ground()
+        return open_place(ground, self.run, Claims(ground.database), self.claimed)
+
+    def _ground(self) -> Footing:
+        from headwater.sync.opening import Footing
+
+        app = App(self.settings)
+        files = app._files_of_regions(self.lake, self.generation.registry, self.region)
+        return Footing(self.region, self.generation, files, app.open_database(self.lake), self.settings)
 
 
 def _prefixes(registry: Registry) -> tuple[str, ...]:

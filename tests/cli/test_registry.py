@@ -49,7 +49,7 @@ def test_validate(run: Run, rules: Callable[[str], Path]) -> None:
     result = run("registry", "validate", rules(RULES))
     assert result.code == 0
     assert "is valid: 2 regions, 2 sources, 1 override" in result.out
-    assert "note: us-east takes files of one name once only from: its own, gs://cold/, s3://eu/" in result.out
+    assert "note: in us-east a run refuses files of one name under gs://cold/, s3://eu/, s3://us/" in result.out
     told = run("registry", "validate", rules(RULES), "--json").json()
     assert told["valid"] is True
     assert told["sharing"]["eu-central"] == ["s3://eu/", "s3://us/"]
@@ -147,6 +147,13 @@ def test_where_the_registry_is(
     assert run("registry", "publish", file).code == 0
     assert (tmp_path / "elsewhere" / "registry" / "v2" / "registry-1.json").is_file()
     assert run("registry", "resolve", "s3://us/x", "--region", "eu-central").out == "s3://eu/x\n"
+
+
+def test_a_lake_on_nessie_keeps_it_in_its_warehouse(run: Run, rules: Callable[[str], Path], tmp_path: Path) -> None:
+    lake = f"nessie+http://127.0.0.1:9/api/v2?warehouse={tmp_path}/warehouse"
+    assert run("registry", "publish", lake, rules(RULES)).code == 0
+    assert (tmp_path / "warehouse" / "_headwater" / "registry" / "current.json").is_file()
+    assert run("registry", "show", lake, "--json").json()["generation"] == 1
 
 
 def test_a_file_can_be_asked_before_it_is_published(run: Run, rules: Callable[[str], Path]) -> None:

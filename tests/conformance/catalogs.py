@@ -38,7 +38,7 @@ LAKES = (
     "embedded-file",
     pytest.param("embedded-versitygw", marks=pytest.mark.services),
     "nessie-model",
-    pytest.param("nessie-server", marks=pytest.mark.services),
+    pytest.param("nessie-server", marks=[pytest.mark.services, pytest.mark.proves("catalog/nessie")]),
 )
 
 

@@ -269,6 +269,20 @@ def test_g3_a_renewal_on_its_way_is_waited_for(database: Database, claims: Claim
         assert executor.result(60) == [DeleteVerdict.CLAIMED]
 
 
+@pytest.mark.hazard("G3")
+def test_g3_a_claim_on_its_way_is_waited_for(database: Database, claims: Claims) -> None:
+    """It locks the region's row before it looks, and so does an executor: one of them is first."""
+    run = opened(claims)
+    with ThreadPoolExecutor(1) as pool:
+        with database.write(isolation=Isolation.OWN_LOCKS) as connection:
+            place = sa.select(tables.places).where(tables.places.c.region == "eu").with_for_update()
+            assert connection.execute(place).first() is not None
+            connection.execute(sa.insert(tables.claims).values(uri=X, run=run.run))
+            executor = pool.submit(begun, claims, X)
+            wait_until_it_waits(database, executor)
+        assert executor.result(60) == [DeleteVerdict.CLAIMED]
+
+
 def wait_until_it_waits(database: Database, work: Future[list[DeleteVerdict]]) -> None:
     """On PostgreSQL until a lock is waited for, or the work did not wait; SQLite lets no second writer begin."""
     if database.dialect == "sqlite":
@@ -312,6 +326,13 @@ class TestOutputs:
         assert outputs.forget("eu", [a.uri, "s3://eu/unknown"]) == 1
         assert outputs.list("eu") == (b,)
         assert outputs.list("us") == (other,)
+
+    @pytest.mark.hazard("G4")
+    def test_g4_of_many_outputs_every_one_is_listed(self, database: Database) -> None:
+        outputs = Outputs(database)
+        many = [replace(self.output(), uri=f"s3://eu/{number:05}") for number in range(BATCH + 1)]
+        outputs.record(many)
+        assert outputs.list("eu", limit=2 * BATCH) == tuple(many)
 
     def test_a_name_stands_for_one_recipe(self, database: Database) -> None:
         outputs = Outputs(database)

@@ -5,6 +5,7 @@ Run as `python -m tests.crash.nessie_actor API KIND NAME COMMITS`:
     strict     commits its own table to `main`, on the head that it names
     promoter   the same on the replica branch
     reader     commits its own table to `main`, on whatever the head is, and rests on the table `shared`
+    lake       loads rows into a table of the lake whose warehouse is NAME
     branches   makes a branch, commits to it, deletes it
     engine     knows nothing of us: writes `shared` by plain HTTP, as an engine does
 
@@ -17,7 +18,9 @@ import json
 import sys
 
 import httpx
+import pyarrow as pa
 
+import headwater
 from headwater.catalog.errors import CatalogBusyError
 from headwater.catalog.model import Change, CommitRequest, Content, Put, RefKind, TableContent, TableKey
 from headwater.catalog.nessie.open import NessieUrl, open_nessie
@@ -28,6 +31,7 @@ from headwater.kernel.errors import ConflictError
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import system_randomness
 from headwater.kernel.retry import RetryPolicy
+from headwater.publish.model import Attempt
 
 SHARED = TableKey.parse("shared")
 REPLICA = "main_replica_eu"
@@ -85,6 +89,15 @@ def commits(catalog: NessieCatalog, kind: str, name: str, count: int) -> None:
             done += 1
 
 
+def loads(api: str, warehouse: str, count: int) -> None:
+    lake = headwater.open(f"nessie+{api}?warehouse=file://{warehouse}")
+    for number in range(count):
+        operation = new_ulid(CLOCK, RANDOMNESS)
+        say(outcome="trying", operation=operation, number=number)
+        lake.load("t", pa.table({"id": [number]}), actor="dead", attempt=Attempt(operation))
+        say(outcome="committed", operation=operation)
+
+
 def branches(catalog: NessieCatalog, name: str, count: int) -> None:
     for _ in range(count):
         say(outcome="trying", operation="")
@@ -122,6 +135,8 @@ def main() -> None:
     failpoints.arm_from(settings.environment().get("HEADWATER_FAILPOINTS", ""))
     if kind == "engine":
         engine(api, int(count))
+    elif kind == "lake":
+        loads(api, name, int(count))
     elif kind == "branches":
         branches(connect(api), name, int(count))
     else:

@@ -7,9 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import uuid4
 
 import psutil
@@ -167,19 +167,20 @@ def test_a_region_that_is_out_of_reach_fails_its_own_files_alone(versitygw: Endp
         port = closed.getsockname()[1]
         world = World(versitygw, extra_environ={"RCLONE_CONFIG_ASIA-PROD_ENDPOINT": f"http://127.0.0.1:{port}"})
         world.write("us", "near", b"1234")
-        world.write("asia", "far", b"5678")
-        with pytest.raises(CopyFailedError, match=r"asia/far .*refused") as caught:
-            world.copy(world.item("near", 4), world.item("far", 4, source="asia"))
-    assert len(caught.value.lacking) == 1
-    assert caught.value.lacking[0].outcome is Outcome.FAILED
+        far = [world.item(f"far{number}", 4, source="asia") for number in range(60)]
+        for number in range(60):
+            world.write("asia", f"far{number}", b"5678")
+        with pytest.raises(CopyFailedError, match=r"asia/far0 .*refused") as caught:
+            world.copy(world.item("near", 4), *far)
+    assert {each.outcome for each in caught.value.lacking} == {Outcome.FAILED}
+    assert len(caught.value.lacking) == 60
     assert world.names("eu") == {"near"}
 
 
-def test_a_remote_that_rclone_does_not_know_is_named(versitygw: Endpoint, tmp_path: os.PathLike[str]) -> None:
-    empty = os.path.join(tmp_path, "rclone.conf")
-    with open(empty, "w", encoding="ascii"):
-        pass
-    world = World(versitygw, extra_settings={"HEADWATER_SYNC_RCLONE_CONFIG": empty})
+def test_a_remote_that_rclone_does_not_know_is_named(versitygw: Endpoint, tmp_path: Path) -> None:
+    empty = tmp_path / "rclone.conf"
+    empty.touch()
+    world = World(versitygw, extra_settings={"HEADWATER_SYNC_RCLONE_CONFIG": str(empty)})
     world.write("us", "f", b"1234")
     with pytest.raises(CopyFailedError, match="us-prod"):
         world.copy(world.item("f", 4))
@@ -217,7 +218,8 @@ def test_a_kill_leaves_nothing_half_and_no_process(world: World, victim: str) ->
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as child:
         until(lambda: bool(rclones(child.pid)))
         [mover] = rclones(child.pid)
-        time.sleep(0.5)  # in the middle of the upload, which takes 8 s
+        # In the middle: at 2 MB a second, most of the 16 are still to come.
+        until(lambda: mover.io_counters().read_chars > 3_000_000)
         assert keys[2] not in " ".join(mover.cmdline())
         if victim == "rclone":
             mover.send_signal(signal.SIGKILL)

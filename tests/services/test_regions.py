@@ -29,6 +29,10 @@ from headwater.devservices import Endpoint, loopback, postgres, processes, repli
 from headwater.devservices.model import Identity, Place
 from headwater.kernel.clock import ManualClock, SystemClock
 from headwater.kernel.errors import UsageError
+from headwater.storage.cloud import open_s3
+from headwater.storage.errors import PreconditionFailedError, TransientError
+from headwater.storage.port import Create
+from tests.fixtures.stores import s3_settings
 from tests.services.test_devservices import folder, marked, until
 
 __all__ = ["folder"]  # a fixture of its neighbour
@@ -262,7 +266,15 @@ def test_up_with_regions_by_the_command(folder: Path) -> None:
     # Through the region's own door there is its own bucket, and no other.
     doors = {name: _names_of_buckets(known[name]) for name in ("s3", "s3@eu-central")}
     assert doors == {"s3": ["headwater", "headwater-eu-central"], "s3@eu-central": ["headwater-eu-central"]}
+    through = {name: open_s3("headwater-eu-central", s3_settings(known[name]), timeout_seconds=10) for name in doors}
+    through["s3"].put("f", b"by the front", Create())
+    with pytest.raises(PreconditionFailedError):
+        through["s3@eu-central"].put("f", b"by the side", Create())
+    assert through["s3@eu-central"].get("f").data == b"by the front"
     assert devservices.down(folder, ["s3@eu-central"]) == ("s3@eu-central",)
+    with pytest.raises(TransientError):
+        through["s3@eu-central"].head("f")
+    assert through["s3"].head("f").size_bytes == 12
     assert here.head("nessie@eu-central") == here.head("nessie")
 
     # The primary comes back on another port: the region's subscription follows it.
@@ -285,8 +297,10 @@ def test_up_with_regions_by_the_command(folder: Path) -> None:
     for process in marked(folder):
         line = Path(f"/proc/{process.pid}/cmdline").read_text()
         assert not any(secret in line for secret in secrets)
-    # A region whose data is gone, while the primary still keeps its slot, is made again.
+    # A region whose data is gone leaves no slot on the primary, for which it would keep its log, and is made again.
     assert devservices.down(folder, ["postgres@eu-central"], purge=True) == ("nessie@eu-central", "postgres@eu-central")
+    with here.database("postgres") as connection:
+        assert connection.execute("SELECT slot_name FROM pg_replication_slots").fetchall() == []
     known = devservices.up(["nessie@eu-central"], folder)
     here.wait_for("eu-central", here.commit("v"))
 

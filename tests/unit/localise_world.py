@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, update_table_metadata
 
 from headwater.kernel.clock import SystemClock
-from headwater.kernel.errors import RefusedError
+from headwater.kernel.errors import RefusedError, UnavailableError
 from headwater.kernel.randomness import system_randomness
+from headwater.regions.claims import ClaimRun, Claims
+from headwater.regions.outputs import Output as ListedOutput
+from headwater.regions.outputs import Outputs as OutputList
 from headwater.storage.file import FileStore
 from headwater.sync.localise.model import Localised, Output, Place
 from headwater.sync.localise.protocol import localise
@@ -60,6 +64,25 @@ class RecordedOutputs:
         self.recorded.extend(outputs)
 
 
+class ClaimedOutputs:
+    """The lake's own list, and the claims of a run."""
+
+    def __init__(self, listed: OutputList, claims: Claims, run: ClaimRun) -> None:
+        self._listed = listed
+        self._claims = claims
+        self._run = run
+
+    def record(self, outputs: Sequence[Output]) -> None:
+        region = self._run.region
+        self._listed.record(
+            ListedOutput(region, each.location, str(each.kind), each.location.rpartition("/")[2], each.source, 1)
+            for each in outputs
+        )
+        deleting = self._claims.claim(self._run, [each.location for each in outputs]).deleting
+        if deleting:
+            raise UnavailableError(f"{deleting[0]} is being deleted", path=deleting[0])
+
+
 class Regions:
     """Three folders, tables in them, and the region `eu`, which reads all of it from its own."""
 
@@ -79,8 +102,8 @@ class Regions:
 
     def place(self, *, history: History = History.FULL, digest: str = "rules-1", **options: Any) -> Place:
         mapping = PrefixMapping([self.root(name) for name in REGIONS], self.root(REGION), digest)
-        made = {"mapping": mapping, "outputs": self.outputs, "files": self.files} | options
-        return Place(prefix=f"{self.root(REGION)}/{RESERVED}", history=history, **made)
+        made = Place(self.files, mapping, self.outputs, f"{self.root(REGION)}/{RESERVED}", history)
+        return replace(made, **options)
 
     def copy(self) -> None:
         """What the steps before do: everything but metadata is copied into the region, under its own name."""
@@ -149,6 +172,13 @@ def add_files(world: TableWorld, table: TableVersion, *files: TableFile) -> Tabl
     )
     changes = (
         AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate(ref_name=MAIN_BRANCH, type="branch", snapshot_id=terms.snapshot_id),
+        SetSnapshotRefUpdate(
+            ref_name=MAIN_BRANCH,
+            type="branch",
+            snapshot_id=terms.snapshot_id,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        ),
     )
     return world.commit(update_table_metadata(metadata, changes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ from headwater.catalog.errors import (
 )
 from headwater.catalog.model import NamespaceContent, RefKind, TableContent
 from headwater.catalog.nessie.model import NO_ANCESTOR
-from headwater.catalog.nessie.open import NessieUrl, open_nessie
+from headwater.catalog.nessie.open import NessieUrl, init_nessie, open_nessie
 from headwater.catalog.nessie.protocol import NessieCatalog
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.errors import OutcomeUnknownError, UnavailableError, UsageError
@@ -258,6 +259,26 @@ class TestLostAnswers:
         assert (world.open().outcome("main", wanted.operation) is not None) == is_done
 
     @pytest.mark.hazard("P3")
+    @pytest.mark.parametrize("is_strict", [True, False])
+    def test_p3_it_cannot_be_sent_again(self, world: World, catalog: NessieCatalog, *, is_strict: bool) -> None:
+        """What was never sent the second time may have been done the first time, and may still be."""
+        wanted = request(catalog, {T: table()})
+        wanted = wanted if is_strict else replace(wanted, head=None)
+        world.server.lose("PUT" if is_strict else "POST", "^trees/main@", is_done=False)
+        commits = "headwater" if is_strict else "trees/main@"
+        seen: list[str] = []
+
+        def down_at_the_second(method: str, path: str) -> None:
+            if method == "POST" and path.endswith(COMMIT_PATH) and commits in path:
+                seen.append(path)
+                world.server.is_down = len(seen) == 2
+
+        world.server.before = down_at_the_second
+        with pytest.raises(CommitOutcomeUnknownError):
+            catalog.commit(wanted)
+        assert len(seen) == 2
+
+    @pytest.mark.hazard("P3")
     def test_p3_the_answers_stay_away(self, world: World, catalog: NessieCatalog) -> None:
         wanted = replace(request(catalog, {T: table()}), head=None)
         for _ in range(10):
@@ -396,6 +417,36 @@ class TestRefs:
         assert world.temporaries == ["headwater/commit/what-is-this"]
 
 
+class TestPages:
+    """Lists come in pages; nobody who asks notices."""
+
+    def test_many_of_everything(self, world: World, catalog: NessieCatalog) -> None:
+        before = catalog.ref("main").hash
+        made = put(catalog, {key(f"t{number:04}"): table() for number in range(600)})
+        names = [f"default.t{number:04}" for number in range(600)]
+        assert list(read(catalog, made.hash)) == names
+        assert [str(each.key) for each in catalog.diff(before, made.hash)] == names
+        asked = [key(f"t{number:04}") for number in range(1500)]
+        assert len(catalog.content(made.hash, asked)) == 600
+        world.server.refs |= {f"r{number:03}": ("TAG", made.hash) for number in range(300)}
+        assert len(catalog.refs()) == 301
+
+    @pytest.mark.hazard("P13")
+    def test_p13_a_long_log(self, world: World, catalog: NessieCatalog) -> None:
+        """Servers whose clocks differ: over the ends of pages too, no commit precedes its parent."""
+        ticks = count()
+        start = SystemClock().now()
+        world.server.clock = lambda: start + timedelta(seconds=(at := next(ticks)) - 3 * (at % 4))
+        for number in range(450):
+            world.foreign({T: table(number)})
+        log = list(catalog.log(catalog.ref("main").hash))
+        assert len(log) == 451
+        times = [commit.committed_at for commit in log]
+        assert times == sorted(times, reverse=True)
+        assert list(catalog.log(log[0].hash, limit=3)) == log[:3]
+        assert [catalog.commit_at(log[at].hash) for at in (0, 199, 200, 201)] == [log[at] for at in (0, 199, 200, 201)]
+
+
 class TestStrangers:
     """What others keep on the server, and a lake does not know."""
 
@@ -423,6 +474,32 @@ class TestStrangers:
 
 
 class TestOpening:
+    def test_a_repository_that_engines_use_already_becomes_a_lake(self) -> None:
+        server = ModelNessie()
+        options = {"clock": SystemClock(), "randomness": system_randomness(), "policy": PATIENT, "transport": server}
+        with httpx.Client(transport=server, base_url=API + "/") as client:
+            content = {"type": "NAMESPACE", "elements": ["theirs"], "properties": {}}
+            operation = {"type": "PUT", "key": {"elements": ["theirs"]}, "content": content}
+            body = {"commitMeta": {"message": "an engine"}, "operations": [operation]}
+            client.post(f"trees/main@{NO_ANCESTOR}/history/commit", json=body).raise_for_status()
+        made = init_nessie(NessieUrl(API, "s3://lake"), **options)  # type: ignore[arg-type]
+        assert [str(each) for each, _ in made.contents(made.ref("main").hash)] == ["default", "theirs"]
+        again = init_nessie(NessieUrl(API, "s3://lake"), **options)  # type: ignore[arg-type]
+        assert again.ref("main") == made.ref("main")
+
+    def test_two_that_make_it_at_once_make_one(self) -> None:
+        server = ModelNessie()
+        options = {"clock": SystemClock(), "randomness": system_randomness(), "policy": PATIENT, "transport": server}
+
+        def other_first(method: str, path: str) -> None:
+            if method == "POST" and path.endswith(COMMIT_PATH):
+                server.before = lambda _method, _path: None
+                init_nessie(NessieUrl(API, "s3://lake"), **options)  # type: ignore[arg-type]
+
+        server.before = other_first
+        made = init_nessie(NessieUrl(API, "s3://lake"), **options)  # type: ignore[arg-type]
+        assert len(list(made.log(made.ref("main").hash))) == 1
+
     def test_a_repository_that_is_no_lake(self) -> None:
         with pytest.raises(UsageError, match="is no lake"):
             open_nessie(

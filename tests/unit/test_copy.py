@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from headwater.kernel.clock import SystemClock
+from headwater.kernel.errors import ConflictError
 from headwater.kernel.randomness import system_randomness
-from headwater.storage.errors import TransientError
+from headwater.storage.errors import ObjectNotFoundError, TransientError
 from headwater.storage.file import FileStore
 from headwater.storage.port import ObjectMeta
 from headwater.sync.copy.metrics import BACKLOG_BYTES, BACKLOG_FILES, THROUGHPUT, TRANSFERRED
-from headwater.sync.copy.model import CopyBatch, CopyFailedError, CopyItem, Leg, Outcome
+from headwater.sync.copy.model import BatchReport, CopyBatch, CopyFailedError, CopyItem, Leg, Outcome
 from headwater.sync.copy.stores import StoreMover
 from headwater.sync.runs.model import Backlog
 from headwater.tables.files import Files
@@ -49,10 +50,12 @@ def test_copying_again_changes_nothing() -> None:
 
 def test_throughput_is_shown() -> None:
     world = World()
-    items = [world.item("a", b"x" * 600)]
+    batch = CopyBatch("b", (world.item("a", b"x" * 600),))
+    seen: list[float] = []
     world.clock.sleep(6)
-    world.copy(items)
-    assert world.metrics.value(THROUGHPUT, region="eu") == pytest.approx(100)
+    world.copier.run([batch], lambda _: seen.append(world.metrics.value(THROUGHPUT, region="eu")), Backlog())
+    assert seen == [pytest.approx(100)]
+    assert world.metrics.value(THROUGHPUT, region="eu") == 0
 
 
 def test_a_file_that_fails_is_retried_alone() -> None:
@@ -100,6 +103,25 @@ def test_r6_what_is_there_is_never_overwritten() -> None:
         world.copy([same, other])
     assert world.read(same.destination) == b"ours"
     assert world.read(other.destination) == b"of another length"
+
+
+@pytest.mark.hazard("R6")
+def test_r6_a_file_that_appears_in_the_last_moment_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    item = world.item("f", b"four")
+    look = world.stores["eu"].head
+
+    def slow(path: str) -> ObjectMeta:
+        try:
+            return look(path)
+        except ObjectNotFoundError:
+            world.write("eu", path, b"ours is longer")
+            raise
+
+    monkeypatch.setattr(world.stores["eu"], "head", slow)
+    with pytest.raises(CopyFailedError, match="something else is there"):
+        world.copy([item])
+    assert world.read(item.destination) == b"ours is longer"
 
 
 def test_a_source_that_vanished_is_found_in_another_region() -> None:
@@ -184,6 +206,22 @@ def test_batches_are_taken_as_there_is_room_for_them() -> None:
     world.copier.run(lazily(), lambda _: ahead.append(taken - len(ahead)), Backlog())
     assert len(ahead) == 20
     assert max(ahead) <= 4
+
+
+def test_a_run_that_ends_early_begins_no_more_legs() -> None:
+    """The lease was lost, say: what is under way ends, and nothing is tried again or begun."""
+    world = World()
+    batches = [CopyBatch(str(number), (world.item(f"f{number}"),)) for number in range(50)]
+
+    def lost(_: BatchReport) -> None:
+        raise ConflictError("another process has the region")
+
+    with pytest.raises(ConflictError):
+        world.copier.run(batches, lost, Backlog())
+    assert len(world.mover.legs) <= 4
+    assert world.copier.copy(batches[-1]).lacking[0].reason == "the run was stopped"
+    world.copier.run(batches, world.noted.append, Backlog())
+    assert len(world.noted) == 50
 
 
 def test_folders_are_copied_whole_and_only_where_nothing_is(tmp_path: Path) -> None:

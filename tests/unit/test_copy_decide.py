@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from headwater.kernel.errors import RefusedError, UnavailableError, UsageError
@@ -58,6 +60,23 @@ def test_legs_are_by_pairs_of_roots_and_hold_each_file_once() -> None:
         Leg("s3://us/d", "s3://eu/e", (("", renamed),)),
     )
     assert legs([]) == ()
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", "lake", "x y"]), min_size=1, max_size=5).map("/".join)
+
+
+@given(st.lists(st.tuples(PATHS, PATHS), max_size=12, unique_by=lambda pair: pair[1]))
+def test_legs_lose_no_file_and_add_none(pairs: list[tuple[str, str]]) -> None:
+    items = [item(f"s3://us/{source}", f"s3://eu/{destination}") for source, destination in pairs]
+    rebuilt = []
+    for leg in legs(items, ("s3://eu/lake/", "s3://us/")):
+        for name, each in leg.items:
+            ends = [f"{root}/{name}" if name else root for root in (leg.source_root, leg.destination_root)]
+            assert ends == [each.source, each.destination]
+            if each.destination.startswith("s3://eu/lake/") and name:
+                assert f"{leg.destination_root}/".startswith("s3://eu/lake/")
+            rebuilt.append(each)
+    assert sorted(rebuilt, key=repr) == sorted(items, key=repr)
 
 
 @pytest.mark.hazard("R6")
@@ -153,6 +172,13 @@ def test_after_a_failure_silence_is_no_proof_that_a_file_is_gone() -> None:
     crashed = heard([b"panic: out of memory\n"]).moved(["a"], [], 2)
     assert crashed.failed == {"a": "panic: out of memory"}
     assert heard([]).moved(["a"], [], 7).failed == {"a": "it said nothing"}
+
+
+@pytest.mark.parametrize(("failures", "copied", "expected"), [(9, 0, False), (10, 0, True), (10, 1, False)])
+def test_a_store_that_is_out_of_reach_is_given_up(failures: int, copied: int, expected: bool) -> None:
+    lines = [f'{{"level":"error","msg":"connection refused","object":"{n}"}}'.encode() for n in range(failures)]
+    lines += [b'{"level":"info","msg":"Copied (new)","object":"a"}'] * copied
+    assert heard(lines).is_hopeless is expected
 
 
 @pytest.mark.parametrize(

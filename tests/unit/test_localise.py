@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from headwater.kernel.errors import RefusedError, UsageError
-from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError
-from headwater.sync.localise.model import ManifestDone, ManifestWork, Output, OutputKind
+from headwater.database import open_database
+from headwater.kernel.errors import RefusedError, UnavailableError, UsageError
+from headwater.kernel.ids import parse_ulid
+from headwater.regions.claims import Claims
+from headwater.regions.outputs import Outputs as OutputList
+from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
+from headwater.sync.localise import manifest
 from headwater.sync.localise.manifest import localise_manifests
+from headwater.sync.localise.model import ManifestDone, ManifestWork, Output, OutputKind
 from headwater.sync.localise.protocol import localise
 from headwater.sync.runs.model import History
 from headwater.tables.expire import expire
@@ -33,15 +38,25 @@ from headwater.tables.manifests import MANIFEST_LIST_SEAL, read_manifest, read_m
 from headwater.tables.metadata import encode_metadata
 from headwater.tables.model import NewFile, TableCorruptError, TableFile, TableVersion, UnsupportedTableError
 from headwater.tables.operations import append, delete, rewrite
-from headwater.tables.reach import Reached, ReachKind, reach
+from headwater.tables.reach import Reached, reach
+from headwater.tables.relocate_deletes import MovedPositions, relocate_position_deletes
 from headwater.tables.scan import plan_scan
 from headwater.tables.statistics import attach_partition_statistics, attach_statistics, partition_statistics
 from tests.fixtures.engines import Row, by_duckdb, by_pyiceberg, rows_of
 from tests.fixtures.tables import TableWorld
-from tests.unit.localise_world import REGION, RESERVED, PrefixMapping, RecordedOutputs, Regions, add_files
+from tests.unit.localise_world import (
+    REGION,
+    RESERVED,
+    ClaimedOutputs,
+    PrefixMapping,
+    RecordedOutputs,
+    Regions,
+    add_files,
+)
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", StringType()))
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
+RUN, OTHER = (parse_ulid(f"01J{digit * 23}") for digit in "12")
 
 
 @pytest.fixture
@@ -170,6 +185,29 @@ def test_equality_deletes_need_nothing_but_their_path(regions: Regions) -> None:
     ]
 
 
+@VERSIONS
+def test_deletes_that_are_local_in_every_way_stay(regions: Regions, version: int) -> None:
+    """A table of this very region: its metadata is written anew, and nothing else."""
+    table = some_table(regions, version, region=REGION)
+    before = rows_of(regions.worlds[REGION].rows(table))
+    done = regions.localise(table)
+    assert done.deletes_written == 0
+    assert {each.rpartition(".")[2] for each in outputs(regions)} == {"avro", "json"}
+    assert read_by_all(regions, done.location) == before
+    is_local_and_true(regions, done.location)
+
+
+def test_the_copy_of_a_delete_file_is_enough(regions: Regions) -> None:
+    """When the original is out of reach by the time that the file is written anew."""
+    table = some_table(regions)
+    before = rows_of(regions.worlds["us"].rows(table))
+    regions.copy()
+    for path in (regions.folder / "us" / "t" / "data").iterdir():
+        path.unlink()
+    done = localise(regions.place(), table.location or "")
+    assert read_by_all(regions, done.location) == before
+
+
 def test_files_of_one_table_in_three_regions(regions: Regions) -> None:
     """Written in one, its data in another, read in the third."""
     world = regions.worlds["us"]
@@ -265,6 +303,29 @@ class TestR5:
         is_local_and_true(regions, done.location)
         assert len(read_by_all(regions, done.location)) == 27
 
+    def test_r5_what_is_made_again_longer_is_named_anew(
+        self, regions: Regions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A delete file was collected, and a newer library makes a longer one: nobody keeps the old length."""
+        table = some_table(regions)
+        before = rows_of(regions.worlds["us"].rows(table))
+        done = regions.localise(table)
+        for path in outputs(regions):
+            if path.endswith(".parquet"):
+                Path(path.removeprefix("file://")).unlink()
+
+        def longer(data: bytes, *args: Any) -> MovedPositions:
+            found = relocate_position_deletes(data, *args)
+            out = io.BytesIO()
+            pq.write_table(pq.read_table(io.BytesIO(found.data)), out, compression="none", version="1.0")
+            return MovedPositions(out.getvalue(), found.bounds)
+
+        monkeypatch.setattr(manifest, "relocate_position_deletes", longer)
+        again = regions.localise(table)
+        assert again.location != done.location
+        is_local_and_true(regions, again.location)
+        assert read_by_all(regions, again.location) == before
+
 
 def _packed_otherwise(data: bytes) -> bytes:
     """The same Avro file, longer."""
@@ -294,6 +355,42 @@ def test_g4_an_output_is_listed_before_it_is_there(regions: Regions) -> None:
     assert set(kinds.values()) == set(OutputKind) - {OutputKind.POSITION_DELETES}
     sources = {each.source for each in watching.recorded}
     assert all(each.startswith(regions.root("us")) for each in sources)
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> Iterator[tuple[OutputList, Claims]]:
+    """The lake's own list and claims, in a database."""
+    with open_database(tmp_path / "state.db") as database:
+        yield OutputList(database), Claims(database)
+
+
+@pytest.mark.hazard("G3", "G4")
+class TestListedAndClaimed:
+    def test_g4_the_list_has_every_output(self, regions: Regions, claims: tuple[OutputList, Claims]) -> None:
+        listed, claimed = claims
+        run = claimed.open(RUN, REGION, fence=1, lease_seconds=60).run
+        table = some_table(regions)
+        for _ in range(2):
+            regions.localise(table, outputs=ClaimedOutputs(listed, claimed, run))
+            assert {each.uri for each in listed.list(REGION)} == outputs(regions)
+        assert claimed.claimed(sorted(outputs(regions))) == outputs(regions)
+
+    def test_g3_what_is_being_deleted_is_not_reused(self, regions: Regions, claims: tuple[OutputList, Claims]) -> None:
+        listed, claimed = claims
+        table = some_table(regions)
+        shown = regions.localise(table)
+        for path in sorted(outputs(regions)):
+            claimed.begin_delete(REGION, [path], OTHER, lease_seconds=60)
+            run = claimed.open(RUN, REGION, fence=1, lease_seconds=60).run
+            with pytest.raises(UnavailableError, match="is being deleted") as caught:
+                regions.localise(table, outputs=ClaimedOutputs(listed, claimed, run))
+            assert caught.value.fields["path"] == path
+            Path(path.removeprefix("file://")).unlink()
+            claimed.end_delete(REGION, [path], OTHER)
+            again = regions.localise(table, outputs=ClaimedOutputs(listed, claimed, run))
+            assert again.location == shown.location
+            is_local_and_true(regions, again.location)
+            claimed.release(run)
 
 
 class TestOneMoreCommit:
@@ -385,11 +482,11 @@ def test_only_the_current_snapshot_and_what_lives_with_it(regions: Regions) -> N
     world = regions.worlds["us"]
     table = some_table(regions)
     current, first = table.metadata.current_snapshot_id, table.metadata.snapshots[0].snapshot_id
-    refs = {
-        **table.metadata.refs,
-        "old": SnapshotRef(snapshot_id=first, snapshot_ref_type="tag"),
-        "new": SnapshotRef(snapshot_id=current, snapshot_ref_type="tag"),
+    tags = {
+        name: SnapshotRef.model_validate({"snapshot-id": snapshot_id, "type": "tag"})
+        for name, snapshot_id in (("old", first), ("new", current))
     }
+    refs = {**table.metadata.refs, **tags}
     table = world.commit(table.metadata.model_copy(update={"refs": refs}))
     done = regions.localise(table, history=History.CURRENT)
     local = in_region(regions, done.location).metadata
@@ -553,7 +650,7 @@ class TestBadInput:
         with pytest.raises(UsageError, match="was localised already"):
             regions.localise(done.location)
 
-    def test_a_store_that_contradicts_itself_is_no_success(self, regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_store_that_contradicts_itself(self, regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
         table = some_table(regions)
 
         def refuse(path: str, *_: Any, **__: Any) -> str:
@@ -562,3 +659,16 @@ class TestBadInput:
         monkeypatch.setattr(regions.worlds[REGION].store, "put", refuse)
         with pytest.raises(ObjectNotFoundError):
             regions.localise(table)
+
+    def test_a_lost_answer_changes_nothing(self, regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing refers to the output yet; the next run finds it, or makes it."""
+        table = some_table(regions)
+
+        def lost(path: str, *_: Any, **__: Any) -> str:
+            raise StorageOutcomeUnknownError("store", path, "no answer")
+
+        monkeypatch.setattr(regions.worlds[REGION].store, "put", lost)
+        with pytest.raises(UnavailableError, match="nothing was changed"):
+            regions.localise(table)
+        monkeypatch.undo()
+        assert len(read_by_all(regions, regions.localise(table).location)) == 27

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from headwater.publish.branches.identities import aligned
 from headwater.publish.direct.decide import document_location
 from headwater.publish.direct.recovery import SETTLE_SECONDS
 from headwater.publish.errors import PublishOutcomeUnknownError, TooLateError
-from headwater.publish.model import Attempt
+from headwater.publish.model import WRITE_ENDED_AT, Attempt
 from headwater.publish.service import open_direct_writing
 from headwater.storage.memory import MemoryStore
 from headwater.storage.port import Create, PutMode
@@ -97,6 +97,20 @@ class TestOneCommit:
         assert made.content_id != lake.table("t").metadata.properties[INCARNATION]
         lake.load("t", pa.table({"id": [1]}), actor="a")
         assert lake.catalog.content(lake.resolve(), [key])[key].content_id == made.content_id
+
+    def test_the_log_tells_when_the_last_file_was_stored(self, world: DirectWorld, lake: Lake) -> None:
+        """What replicas measure their lag from; who knows better says so."""
+        with _slow_files(world, timedelta(seconds=2)), lake.transaction(actor="a") as transaction:
+            began = world.manual.now()
+            transaction.sql("INSERT INTO t VALUES (3, 'c')")
+        assert transaction.commit is not None
+        told = datetime.fromisoformat(transaction.commit.properties[WRITE_ENDED_AT])
+        assert told == world.manual.now() > began
+        attempt = Attempt(new_ulid(world.manual, seeded(5)), properties={WRITE_ENDED_AT: "2026-01-01T00:00:00Z"})
+        with lake.transaction(actor="a", attempt=attempt) as transaction:
+            transaction.sql("INSERT INTO t VALUES (4, 'd')")
+        assert transaction.commit is not None
+        assert transaction.commit.properties[WRITE_ENDED_AT] == "2026-01-01T00:00:00Z"
 
     def test_there_is_no_sidecar_and_no_sequence(self, lake: Lake, world: DirectWorld) -> None:
         paths = [each.path for each in world.us.list()]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import pytest
 
@@ -181,9 +183,10 @@ class TestDecisions:
 
     @pytest.mark.hazard("R10")
     def test_r10_a_client_never_goes_back(self) -> None:
-        assert may_follow(3, 3)
-        assert may_follow(3, 4)
-        assert not may_follow(4, 3)
+        assert may_follow(Link(3, "a"), Link(3, "a"))
+        assert may_follow(Link(3, "a"), Link(4, "b"))
+        assert not may_follow(Link(3, "a"), Link(3, "b"))
+        assert not may_follow(Link(4, "b"), Link(3, "a"))
 
 
 class TestBytes:
@@ -398,6 +401,18 @@ class TestPublishing:
         assert world.publish(B).number == 2
         assert Published(world.store).in_force(world.clock.now()).registry == B
 
+    def test_a_damaged_pointer_is_deleted_and_numbers_go_on(self, world: World) -> None:
+        world.publish(A)
+        world.publish(B)
+        client = world.client()
+        assert client.current().number == 2
+        world.store.put(POINTER_PATH, b"rubbish", Overwrite())
+        with pytest.raises(CorruptError, match="a damaged pointer is deleted first"):
+            world.publish(C)
+        world.store.delete(POINTER_PATH)
+        assert world.publish(C).number == 3
+        assert client.refresh().registry == C
+
 
 class TestFollowing:
     def test_new_work_gets_the_new_one_and_running_work_keeps_its_own(self, world: World) -> None:
@@ -503,11 +518,33 @@ class TestFollowing:
             assert client.refresh().number == 3
             world.clock.advance(2 * HOUR)
 
+    def test_a_thread_that_polls_holds_up_no_other(self, world: World) -> None:
+        world.publish(A)
+        store = Meddled(world.store)
+        client = world.client(store)
+        good = client.current()
+        world.clock.sleep(60)
+        inside, go_on = Event(), Event()
+
+        def stuck(path: str, etag: str) -> Fetched | None:
+            inside.set()
+            assert go_on.wait(30)
+            return world.store.get_if_changed(path, etag)
+
+        store.get_if_changed = stuck  # type: ignore[method-assign]
+        with ThreadPoolExecutor(1) as pool:
+            polling = pool.submit(client.current)
+            assert inside.wait(30)
+            assert client.current() is good
+            go_on.set()
+            assert polling.result(30) is good
+
     def test_where_nothing_is_in_force_there_is_nothing_to_hand_out(self, world: World) -> None:
         with pytest.raises(NoRegistryError, match="no registry was published"):
             world.client().current()
         world.publish(A, valid_from=world.clock.now() + HOUR)
         with pytest.raises(NoRegistryError, match="in force from"):
             world.client().current()
+        assert world.metrics.value(FAILURES) == 0
         with pytest.raises(NoRegistryError, match="nothing is in force before"):
             Published(world.store).in_force(world.clock.now())

@@ -112,7 +112,7 @@ MISTAKES = [
     ("    branch: replicas/eu", "    brunch: replicas/eu", 9, "regions.eu-central.brunch", "not known"),
     ("  eu-central:", "  no:", 7, "regions", "the key no is not text"),
     ("version: 2", "version: 3", 1, "version", "3 is not 2"),
-    ("version: 2", "version: 1e3", 1, "version", "1e3 is not 2"),
+    ("version: 2", "version: 1e3", 1, "version", "'1e3' is not 2"),
     ("version: 2", "version: 2026-01-01", 1, "version", "read as timestamp"),
     ("  mode: current_region", "  mode: [current_region", 16, "", "not YAML"),
     ("regions:\n", "regions: &r\n  x: *r\n", 2, "regions.x", "by an alias"),
@@ -129,6 +129,7 @@ MISTAKES = [
     ("s3a://eu/lake\n", "s3://eu//lake\n", 8, "regions.eu-central.local_prefix", "empty segment"),
     ("s3a://eu/lake\n", "7\n", 8, "regions.eu-central.local_prefix", "it is text"),
     ("    branch: replicas/eu", "    branch: main", 9, "regions.eu-central.branch", "cannot be its branch"),
+    ("    branch: replicas/eu", "    branch: deadbeef", 9, "regions.eu-central.branch", "cannot be its branch"),
     ("    branch: replicas/eu", "    branch: a..b", 9, "regions.eu-central.branch", "cannot be its branch"),
     ("    branch: replicas/eu", "    branch: main_replica_us-east", 9, "regions.eu-central.branch", "us-east's"),
     # sources

@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 from pyroaring import BitMap64
 
+from headwater.tables import relocate_manifests
 from headwater.tables.manifest_writing import EntryToWrite, ManifestTerms, write_manifest, write_manifest_list
 from headwater.tables.model import (
     DELETE_FILE_PATH_ID,
@@ -34,14 +35,13 @@ from headwater.tables.model import (
     UnsupportedTableError,
 )
 from headwater.tables.relocate_deletes import relocate_position_deletes, relocate_vectors
+from headwater.tables.relocate_lists import ListLine, MovedManifest, open_manifest_list
 from headwater.tables.relocate_manifests import (
     DeleteKind,
     MovedDeletes,
-    MovedManifest,
     delete_entries,
     relocate_data_manifest,
     relocate_delete_manifest,
-    relocate_manifest_list,
 )
 from headwater.tables.vectors import read_vector, write_vectors
 from tests.unit.table_documents import table
@@ -98,8 +98,10 @@ def decoded(data: bytes) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("count", [3, 100])
-def test_a_manifest_of_data(version: int, count: int) -> None:
+@pytest.mark.parametrize("group_bytes", [1, 10**6])
+def test_a_manifest_of_data(version: int, count: int, group_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few entries are walked, many are proven; bounds and partitions that look like paths stay as they are."""
+    monkeypatch.setattr(relocate_manifests, "_GROUP_BYTES", group_bytes)
     statuses = (ADDED, EXISTING, DELETED)
     entries = [
         (statuses[n % 3], file(f"s3://{('us', 'asia')[n % 2]}/t/data/{'x' * n}/{n}.parquet")) for n in range(count)
@@ -241,7 +243,10 @@ def test_a_manifest_list_tells_true_lengths(version: int) -> None:
     ]
     data = write_manifest_list(terms, None, lines, 0 if version == 3 else None)
     became = {f"s3://us/m{n}.avro": MovedManifest(f"s3://eu/out/{n}", 10**n) for n in range(3)}
-    after, before = decoded(relocate_manifest_list(data, "l", became)), decoded(data)
+    opened = open_manifest_list(data, "l", {})
+    sizes = [line.manifest_length for line in lines]
+    assert opened.lines == tuple(ListLine(f"s3://us/m{n}.avro", sizes[n], False, 7, 7, 1) for n in range(3))
+    after, before = decoded(opened.relocated(became)), decoded(data)
     assert [(each.pop("manifest_path"), each.pop("manifest_length")) for each in after] == [
         ("s3://eu/out/0", 1),
         ("s3://eu/out/1", 10),

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from headwater.app import App
-from headwater.cli.lakes import words_and
+from headwater.cli.lakes import words, words_and
 from headwater.cli.output import counted, json_option, print_json, print_table
 from headwater.kernel.errors import UsageError
 from headwater.kernel.settings import user_name
@@ -39,8 +39,7 @@ def validate(file: Path, as_json: bool) -> None:
     click.echo(f"{file} is valid: {_counted(found)}")
     for region, prefixes in sharing(found).items():
         if len(prefixes) > 1:
-            others = ", ".join(each for each in prefixes if each != found.region(region).local_prefix)
-            click.echo(f"note: {region} takes files of one name once only from: its own, {others}")
+            click.echo(f"note: in {region} a run refuses files of one name under {', '.join(prefixes)}")
 
 
 @registry.command("publish")
@@ -67,7 +66,7 @@ def publish(app: App, words: tuple[str, ...], valid_from: str | None, expect: in
 
 
 @registry.command("show")
-@words_and("")
+@words
 @click.option("--generation", type=int, metavar="N", help="That generation, not the one in force.")
 @click.option("--history", is_flag=True, help="List the generations, newest first.")
 @json_option

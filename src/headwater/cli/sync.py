@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import click
@@ -13,9 +14,11 @@ from headwater.app import App
 from headwater.catalog.model import TableKey
 from headwater.cli.lakes import split, words
 from headwater.cli.output import counted, json_option, print_json, print_table
-from headwater.kernel.errors import UnavailableError, UsageError
+from headwater.kernel.errors import CorruptError, UnavailableError, UsageError
 from headwater.kernel.logs import Log
-from headwater.sync.lease import RegionBusyError, leased
+from headwater.sync.check.model import Checked
+from headwater.sync.check.protocol import Checker
+from headwater.sync.lease import RegionBusyError, RegionLease, leased
 from headwater.sync.opening import Ground, open_syncing
 from headwater.sync.protocol import Goals, Status
 from headwater.sync.runs.model import History, Run, RunSpec, RunState, Step
@@ -74,6 +77,31 @@ def run(
         app.clock.sleep(app.settings.sync.watch_seconds)
 
 
+@sync.command("step")
+@click.argument("words", nargs=-1, metavar="[LAKE] STEP")
+@region_option
+@history_option
+@json_option
+@click.pass_obj
+def step(app: App, words: tuple[str, ...], region: str, history: str | None, as_json: bool) -> None:
+    """Bring the run of a region to the end of STEP, for schedulers that want each step as a task of its own.
+
+    STEP is diff, plan, copy, verify, localise, promote or observe. Nothing is done when nothing is pending.
+    """
+    lake, (name,) = split(app, words, "STEP")
+    if name not in list(Step):
+        raise UsageError(f"there is no step {name!r}", hint=", ".join(Step))
+    with _leased(app, lake, region) as (ground, lease):
+        goals = _goals(app, ground, (), history)
+        found = open_syncing(ground, lease).advance(goals, lease, Step(name), told=lambda *_: None)
+    if as_json:
+        print_json({"region": region, "run": None if found is None else run_shape(found)})
+    elif found is None:
+        click.echo(f"{region} shows what main shows")
+    else:
+        click.echo(f"{found.id} {found.state}: {found.done}")
+
+
 @sync.command("status")
 @words
 @region_option
@@ -105,9 +133,74 @@ def plan(
     _print_next(app, lake, region, tables, history, as_json=as_json)
 
 
+@sync.command("check")
+@words
+@region_option
+@click.option("--deep", is_flag=True, help="Compare the rows with those of main, too, by Spark.")
+@json_option
+@click.pass_obj
+def check(app: App, words: tuple[str, ...], region: str, deep: bool, as_json: bool) -> None:
+    """Prove the replica of a region: every path local, every file there with its size, and the rows of `main`."""
+    lake, _ = split(app, words)
+    with app.open_sync(lake, region) as ground:
+        checker = Checker(ground.catalog, ground.files, ground.generation.registry, region)
+        found = checker.check(open_syncing(ground).status().replica, app.count_rows() if deep else None)
+    if as_json:
+        print_json(_checked_shape(found))
+    else:
+        _print_checked(found)
+    if not found.is_sound:
+        first = found.findings[0]
+        raise CorruptError(
+            f"the replica of {region} is not sound: {first.table}: {first.fault}: {first.path or first.detail}",
+            hint=f"{counted(len(found.findings), 'finding')}; `sync run` goes on from the last good state",
+            region=region,
+        )
+
+
+def _checked_shape(found: Checked) -> dict[str, object]:
+    return {
+        "region": found.region,
+        "head": found.head,
+        "origin": found.origin,
+        "sound": found.is_sound,
+        "tables": found.tables,
+        "files": found.files,
+        "exempt": list(found.exempt),
+        "rows": found.rows,
+        "findings": [
+            {"table": each.table, "fault": str(each.fault), "path": each.path, "detail": each.detail}
+            for each in found.findings
+        ],
+    }
+
+
+def _print_checked(found: Checked) -> None:
+    if found.findings:
+        rows = [(each.table, str(each.fault), each.path, each.detail) for each in found.findings]
+        print_table(("table", "fault", "path", "detail"), rows)
+    for each in found.exempt:
+        click.echo(f"kept elsewhere by an override: {each}")
+    click.echo(f"{found.region}: {counted(found.tables, 'table')}, {counted(found.files, 'file')} looked at")
+    for table, count in found.rows.items():
+        click.echo(f"{table}: {counted(count, 'row')}, the same as main")
+
+
 def _goals(app: App, ground: Ground, tables: tuple[str, ...], history: str | None) -> Goals:
     goals = ground.goals(History(history or app.settings.sync.history))
     return replace(goals, tables=tuple(TableKey.parse(each) for each in tables)) if tables else goals
+
+
+@contextmanager
+def _leased(app: App, lake: str, region: str) -> Iterator[tuple[Ground, RegionLease]]:
+    """What the sync of a region stands on, and the right to do it."""
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    with (
+        app.open_sync(lake, region) as ground,
+        closing(app.open_coordination(lake)) as coordination,
+        leased(coordination, region, holder, app.settings.sync.lease_seconds) as lease,
+    ):
+        yield ground, lease
 
 
 def _catch_up(app: App, lake: str, region: str, tables: tuple[str, ...], history: str | None, *, as_json: bool) -> None:
@@ -115,12 +208,7 @@ def _catch_up(app: App, lake: str, region: str, tables: tuple[str, ...], history
         if not as_json:
             click.echo(f"{run.spec.target.hash[:12]}  {step}")
 
-    holder = f"{socket.gethostname()}:{os.getpid()}"
-    with (
-        app.open_sync(lake, region) as ground,
-        closing(app.open_coordination(lake)) as coordination,
-        leased(coordination, region, holder, app.settings.sync.lease_seconds) as lease,
-    ):
+    with _leased(app, lake, region) as (ground, lease):
         runs = open_syncing(ground, lease).catch_up(_goals(app, ground, tables, history), lease, told=told)
     if as_json:
         print_json({"region": region, "runs": [run_shape(each) for each in runs]})

@@ -78,6 +78,14 @@ def ensure(place: Place, region: str) -> None:
     _await_ready(place, regional, region)
 
 
+def forget(place: Place, primary: int, region: str) -> None:
+    """Drop the slot of a region whose copy is gone: for nobody's sake the primary would keep every byte of its log."""
+    of_slot = "FROM pg_replication_slots WHERE slot_name = %s"
+    # The primary may not have noticed yet that the other end is gone.
+    _on(place, primary, f"SELECT pg_terminate_backend(active_pid, 5000) {of_slot} AND active", slot_of(region))
+    _on(place, primary, f"SELECT pg_drop_replication_slot(slot_name) {of_slot}", slot_of(region))
+
+
 def slot_of(region: str) -> str:
     """The name of the region's slot on the primary."""
     return f"headwater_{region.replace('-', '_')}"
@@ -128,18 +136,12 @@ def _ensure_subscription(place: Place, primary: int, regional: int, region: str)
         if not known[0][1]:
             _on(place, regional, f"ALTER SUBSCRIPTION {_SUBSCRIPTION} ENABLE")
         return
-    slot = slot_of(region)
-    _on(
-        place,
-        primary,
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
-        slot,
-    )
+    forget(place, primary, region)
     _on(
         place,
         regional,
         f"CREATE SUBSCRIPTION {_SUBSCRIPTION} CONNECTION '{to_primary}' PUBLICATION {_PUBLICATION} "
-        f"WITH (slot_name = {slot})",
+        f"WITH (slot_name = {slot_of(region)})",
     )
 
 

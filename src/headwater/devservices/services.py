@@ -10,7 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from headwater.devservices import processes, state, supervise, users
+from headwater.devservices import postgres, processes, replication, state, supervise, users
 from headwater.devservices.etcd import Etcd
 from headwater.devservices.model import Endpoint, Place, Record, Server
 from headwater.devservices.moto import Moto
@@ -19,7 +19,7 @@ from headwater.devservices.postgres import Postgres
 from headwater.devservices.s3 import S3
 from headwater.kernel import settings
 from headwater.kernel.clock import Clock, SystemClock
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import UnavailableError, UsageError
 from headwater.kernel.randomness import Randomness, system_randomness
 
 # In the order in which they start; each stands after what it needs.
@@ -127,6 +127,7 @@ def _down(folder: Path, services: Sequence[str] | None, *, purge: bool, clock: C
                 state.write_state(folder, records)
             if purge:
                 _purge(server, place)
+                _forget_region(server, place, records)
                 records.pop(server.name, None)
                 state.write_state(folder, records)
         if purge and not records:
@@ -159,6 +160,15 @@ def _purge(server: Server, place: Place) -> None:
             shutil.rmtree(trash)
     place.log_of(server.name).unlink(missing_ok=True)
     users.forget_place(place.folder, place.identity.id)
+
+
+def _forget_region(server: Server, place: Place, records: Mapping[str, Record]) -> None:
+    """Tell the primary, if it runs, that a region's copy is gone."""
+    primary = records.get(postgres.SERVICE)
+    if not isinstance(server, Postgres) or server.region is None or primary is None or primary.process is None:
+        return
+    with contextlib.suppress(UnavailableError):  # then it is going as well, or is told by the region's next `up`
+        replication.forget(place, primary.ports[0], server.region)
 
 
 def _named(services: Iterable[str]) -> Iterator[Server]:

@@ -118,7 +118,8 @@ class Publisher:
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged))
             # A note of its own: its lease begins now that the files are stored, however long that took.
-            return shielded(lambda: self._carry_out(self._note(wish, planned, since), planned))
+            stored = wish.stored(self._clock.now())
+            return shielded(lambda: self._carry_out(self._note(stored, planned, since), planned))
 
     def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:
         """Before anything is written: what no commit can say (P19), and a race that is lost already.

@@ -30,7 +30,7 @@ CUT = re.compile("[?#]")
 
 def canonical(uri: str) -> str:
     """The one spelling of a file's URI; `InvalidUriError` when it cannot name a file."""
-    if _PLAIN.fullmatch(uri) and len(uri) <= LONGEST_BYTES // 4:
+    if _PLAIN.fullmatch(uri) and uri.isascii() and len(uri) <= LONGEST_BYTES:
         return uri
     scheme, container, path = _split(uri)
     if not path:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from headwater.catalog.port import Catalog
 from headwater.database import Database
@@ -37,6 +38,46 @@ from headwater.tables.files import Files
 
 # Opens the helpers of a run; None: there are none, and everything is done here.
 OpenHelpers = Callable[[Run, ClaimRun], Helpers]
+
+
+class Standing(Protocol):
+    """What planning and localising stand on, here and in a task."""
+
+    @property
+    def region(self) -> str:
+        """The region that is synced."""
+        ...
+
+    @property
+    def generation(self) -> Generation:
+        """The registry that the run began with."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """Files of all regions, those of the own one to be written."""
+        ...
+
+    @property
+    def database(self) -> Database:
+        """Where claims and outputs are kept."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """How much at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class Footing:
+    """Just that."""
+
+    region: str
+    generation: Generation
+    files: Files
+    database: Database
+    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -93,7 +134,7 @@ def open_syncing(ground: Ground, lease: RegionLease | None = None) -> Syncing:
     )
 
 
-def open_planning(ground: Ground, run: Run, claims: Claims, claimed: ClaimRun) -> Planning:
+def open_planning(ground: Standing, run: Run, claims: Claims, claimed: ClaimRun) -> Planning:
     """What the plan of a run is made with, here or in a task."""
     sync, region = ground.settings.sync, ground.generation.registry.region(ground.region)
 
@@ -110,7 +151,7 @@ def open_planning(ground: Ground, run: Run, claims: Claims, claimed: ClaimRun) -
     )
 
 
-def open_place(ground: Ground, run: Run, claims: Claims, claimed: ClaimRun) -> Place:
+def open_place(ground: Standing, run: Run, claims: Claims, claimed: ClaimRun) -> Place:
     """What a run localises with, here or in a task."""
     region = ground.generation.registry.region(ground.region)
     mapping = RegistryMapping(ground.generation.resolver(ground.region))

@@ -43,7 +43,7 @@ from headwater.sync.observe.metrics import FAST_FORWARDS, OLDEST_PENDING
 from headwater.sync.promote.model import Next
 from headwater.sync.promote.protocol import Promoter, is_part_of
 from headwater.sync.runs.decide import reason_to_abandon
-from headwater.sync.runs.model import Backlog, History, Run, RunSpec, RunState, Step
+from headwater.sync.runs.model import STEPS, Backlog, History, Run, RunSpec, RunState, Step
 from headwater.sync.runs.store import Runs
 from headwater.sync.steps import Steps
 
@@ -144,6 +144,17 @@ class Syncing:
             self._runs.forward_is_done(self._region)
         return tuple(done)
 
+    def advance(self, goals: Goals, leased: Leased, until: Step, *, told: Callable[[Run, Step], None]) -> Run | None:
+        """Bring the run that is under way to the end of one step, and begin one if there is none; None: nothing to do.
+
+        For schedulers that want each step as a task of its own. Steps that have to be done again are.
+        """
+        self._runs.take(self._region, leased.fence)
+        run = self._next(goals, leased.fence)
+        if run is None or (run.done is not None and STEPS.index(run.done) >= STEPS.index(until)):
+            return run
+        return self._carry_out(run, leased, told, until=until)
+
     def next_spec(self, goals: Goals) -> RunSpec | None:
         """What the next run would be; None when the replica shows everything."""
         replica = self._promoter.replica(self._branch)
@@ -195,7 +206,9 @@ class Syncing:
         is_on_main = is_part_of(self._catalog, found.spec.target, main)
         return reason_to_abandon(found, compared, is_target_on_main=is_on_main)
 
-    def _carry_out(self, run: Run, leased: Leased, told: Callable[[Run, Step], None]) -> Run:
+    def _carry_out(
+        self, run: Run, leased: Leased, told: Callable[[Run, Step], None], *, until: Step = STEPS[-1]
+    ) -> Run:
         holder = f"the sync of {self._region}"
         with (
             self._catalog.hold(run.spec.target.hash, holder=holder),
@@ -214,6 +227,8 @@ class Syncing:
                     self._runs.end(run, RunState.FAILED, leased.fence, error=str(error))
                     raise
                 told(run, step)
+                if step is until:
+                    break
         return run
 
     def _do(self, steps: Steps, run: Run, step: Step, fence: int) -> Run:

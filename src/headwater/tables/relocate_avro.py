@@ -112,13 +112,19 @@ def _skip_of(kind: Kind) -> _Skip:
 def _fields(kind: Fields, marks: frozenset[int]) -> _Skip:
     """Marks count in records alone: in a list or behind a choice, a field would be there more than once, or not."""
     steps = [
-        (field_id if field_id in marks else None, _fields(each, marks) if isinstance(each, Fields) else _skip_of(each))
+        (
+            field_id if field_id in marks else None,
+            isinstance(each, Number),
+            _fields(each, marks) if isinstance(each, Fields) else _skip_of(each),
+        )
         for field_id, each in kind.fields
     ]
 
     def skip(block: bytes, at: int, found: dict[int, Span]) -> int:
-        for mark, step in steps:
-            start, at = at, step(block, at, found)
+        for mark, is_number, step in steps:
+            start = at
+            # Most numbers have one byte, and a call for each would take most of the time.
+            at = at + 1 if is_number and block[at] < 0x80 else step(block, at, found)
             if mark is not None:
                 found[mark] = (start, at)
         return at
@@ -149,10 +155,10 @@ def _skip_fixed(size_bytes: int) -> _Skip:
 
 def _skip_choice(branches: list[_Skip]) -> _Skip:
     def skip(block: bytes, at: int, found: dict[int, Span]) -> int:
-        place, at = read_number(block, at)
-        if place < 0:
-            raise ValueError(f"branch {place} of a choice does not exist")
-        return branches[place](block, at, found)
+        place = block[at]
+        if place & 0x81:
+            raise ValueError(f"byte {place} chooses no branch")
+        return branches[place >> 1](block, at + 1, found)
 
     return skip
 

@@ -3,7 +3,7 @@
 A walk over one record after the other, in Python, takes as long as decoding it. So where the records begin is guessed,
 and then proven: every record is a lane, all lanes walk over the same field at the same time, as arrays, and each must
 come out exactly where the next one begins. The first begins where the block does, so by induction the guess is true,
-or it is not used. The guess looks for what the first path begins with; a wrong one costs time and nothing else.
+or it is not used. The guess looks for what paths begin with; a wrong one costs time and nothing else.
 
 Numbers are passed by counting: their last byte is the only one below 0x80, so that the end of the nth number from any
 place is looked up, whether n is 1 or 1,000.
@@ -26,6 +26,7 @@ _Places: TypeAlias = npt.NDArray[np.int64]
 # With fewer records a walk is as fast.
 FEWEST: Final = 32
 _BUCKET = re.compile(rb"[^/]*/+[^/]*/?")
+_ANY_SCHEME = re.compile(rb"(?:s3[an]?|gs|file):/")
 # A number of more bytes than this would be no length of anything.
 _LONGEST_NUMBER: Final = 5
 # A wrong guess may read any number as a count, and must not cost more than the walk that it was to save.
@@ -56,9 +57,9 @@ def _proven(header: Mapping[str, str], blocks: Sequence[tuple[int, bytes]], mark
     ends = np.cumsum([len(plain) for _, plain in blocks])
     count, plain = blocks[0]
     first = next(records_in(header, plain, count, frozenset({mark}))).fields[mark]
-    starts = _guess(data, first)
-    if any(count <= 0 for count, _ in blocks) or len(starts) != counts[-1]:
+    if any(count <= 0 for count, _ in blocks):
         raise _NotProvenError
+    starts = _guess(data, first, int(counts[-1]))
     lanes = _Lanes(data)
     behind_text = lanes.skip(Text(), starts)
     behind = behind_text
@@ -111,14 +112,20 @@ def _together(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     return tuple(steps)
 
 
-def _guess(data: bytes, first: Span) -> _Places:
-    """Where texts begin that begin, behind their length, as the first one does: with its scheme and bucket."""
+def _guess(data: bytes, first: Span, count: int) -> _Places:
+    """Where so many texts begin, with their lengths: they look like the first one, or at least like paths."""
     _, start = read_number(data, first[0])
-    found = _BUCKET.match(data, start, first[1])
-    if found is None:
-        raise _NotProvenError
-    texts = np.array([each.start() for each in re.finditer(re.escape(found[0]), data)], np.int64)
-    values = np.frombuffer(data, np.uint8)
+    bucket = _BUCKET.match(data, start, first[1])
+    patterns = (_ANY_SCHEME,) if bucket is None else (re.compile(re.escape(bucket[0])), _ANY_SCHEME)
+    for pattern in patterns:
+        texts = np.array([each.start() for each in pattern.finditer(data)], np.int64)
+        if len(texts) == count:
+            return _with_lengths(texts, np.frombuffer(data, np.uint8))
+    raise _NotProvenError
+
+
+def _with_lengths(texts: _Places, values: npt.NDArray[np.uint8]) -> _Places:
+    """Where the lengths begin that stand before texts."""
     # Of a length, all bytes but the last are above 0x7F. What stands before it ends with one below.
     for _ in range(_LONGEST_NUMBER):
         is_longer = (texts >= 2) & (values[texts - 2] >= 0x80)

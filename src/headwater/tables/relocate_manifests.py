@@ -1,9 +1,9 @@
-"""Manifests and manifest lists that name other paths; nothing else in them changes."""
+"""Manifests that name other paths; nothing else in them changes."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -24,21 +24,19 @@ from headwater.tables.relocate_avro import (
     records_in,
     rewrite_records,
     sized,
-    spliced,
     text,
 )
 from headwater.tables.relocate_lanes import spans_of
 from headwater.tables.relocate_schema import Choice, Fields, Fixed, Kind, record_of
 
-# Field ids of a manifest's entry and of a manifest list's line.
+# Field ids of a manifest's entry.
 _STATUS, _PATH, _FORMAT, _SIZE, _CONTENT, _REFERENCED = 0, 100, 101, 104, 134, 143
 _COLUMN_SIZES, _LOWER, _UPPER, _SPLITS = 108, 125, 128, 132
-_MANIFEST_PATH, _MANIFEST_LENGTH = 500, 501
 _OPTIONAL: Final = (_COLUMN_SIZES, _LOWER, _UPPER, _SPLITS, _REFERENCED)
 _OF_DELETES: Final = frozenset({_STATUS, _PATH, _FORMAT, _SIZE, _CONTENT, *_OPTIONAL})
-_OF_LIST: Final = frozenset({_MANIFEST_PATH, _MANIFEST_LENGTH})
 _DELETED, _POSITIONS = 2, 1
 _NULL, _PRESENT = b"\x00", b"\x02"
+_GROUP_BYTES: Final = 4 * 1024 * 1024
 
 
 class DeleteKind(enum.StrEnum):
@@ -68,26 +66,35 @@ class MovedDeletes:
     bounds: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class MovedManifest:
-    """What a manifest has become."""
-
-    location: str
-    length_bytes: int
-
-
 def relocate_data_manifest(data: bytes, location: str, resolve: Resolve, *, entries: int | None = None) -> bytes:
     """A manifest of data files with other paths; `entries` is how many the manifest list says that there are."""
     try:
-        header, sync, read = read_container(data)
-        blocks = list(read)
-        _check(header, blocks, "data", entries)
+        header, sync, blocks = read_container(data)
+        _check_kind(header, "data")
         out = [container_head(header, sync)]
-        for (count, plain), spans in zip(blocks, spans_of(header, blocks, _PATH), strict=True):
-            out += container_block(count, _with_paths(plain, spans, resolve), sync)
+        found = 0
+        for some in _in_groups(blocks):
+            for (count, plain), spans in zip(some, spans_of(header, some, _PATH), strict=True):
+                out += container_block(count, _with_paths(plain, spans, resolve), sync)
+                found += count
+        _check_count(found, entries)
         return b"".join(out)
     except DAMAGE as error:
         raise TableCorruptError(location, f"is not a whole manifest: {said(error)}") from error
+
+
+def _in_groups(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Blocks that are looked at together. All of a large manifest at once would take a gigabyte."""
+    some: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    for count, plain in blocks:
+        some.append((count, plain))
+        size_bytes += len(plain)
+        if size_bytes >= _GROUP_BYTES:
+            yield some
+            some, size_bytes = [], 0
+    if some:
+        yield some
 
 
 def _with_paths(block: bytes, spans: list[Span], resolve: Resolve) -> bytes:
@@ -114,13 +121,15 @@ def _length_bytes(size_bytes: int) -> int:
 def delete_entries(data: bytes, location: str, *, entries: int | None = None) -> Iterator[DeleteEntry]:
     """The delete files that are there. Those of deleted entries may be gone, and are not among them."""
     try:
-        header, _, read = read_container(data)
-        blocks = list(read)
-        _check(header, blocks, "deletes", entries)
+        header, _, blocks = read_container(data)
+        _check_kind(header, "deletes")
+        found = 0
         for count, plain in blocks:
             for each in records_in(header, plain, count, _OF_DELETES):
                 if _int(each, _STATUS) != _DELETED:
                     yield _entry(each)
+            found += count
+        _check_count(found, entries)
     except DAMAGE as error:
         raise TableCorruptError(location, f"is not a whole manifest: {said(error)}") from error
 
@@ -182,20 +191,6 @@ def _with_bound(block: bytes, at: int, bound: bytes) -> bytes:
     return _PRESENT + (number(len(items)) + b"".join(items) if items else b"") + b"\x00"
 
 
-def relocate_manifest_list(data: bytes, location: str, moved: Mapping[str, MovedManifest]) -> bytes:
-    """A manifest list with other manifests and their true lengths."""
-
-    def edit(record: Record) -> Changes:
-        path = read_text(record.block, record.fields[_MANIFEST_PATH][0])
-        changes = {
-            record.fields[_MANIFEST_PATH]: text(moved[path].location),
-            record.fields[_MANIFEST_LENGTH]: number(moved[path].length_bytes),
-        }
-        return sorted(changes.items())
-
-    return rewrite_records(data, location, _OF_LIST, edit)
-
-
 def _entry(record: Record) -> DeleteEntry:
     location = read_text(record.block, record.fields[_PATH][0])
     file_format = read_text(record.block, record.fields[_FORMAT][0]).upper()
@@ -210,11 +205,14 @@ def _int(record: Record, field_id: int) -> int:
     return read_number(record.block, record.fields[field_id][0])[0]
 
 
-def _check(header: Mapping[str, str], blocks: list[tuple[int, bytes]], content: str, entries: int | None) -> None:
+def _check_kind(header: Mapping[str, str], content: str) -> None:
+    written = header.get("content", "data")
+    if written != content:
+        raise ValueError(f"it holds {written}, though the manifest list says {content}")
+
+
+def _check_count(found: int, entries: int | None) -> None:
     """An Avro file that is cut between two blocks looks whole; the manifest list knows better."""
-    if header.get("content", "data") != content:
-        raise ValueError(f"it holds {header['content']}, though the manifest list says {content}")
-    found = sum(count for count, _ in blocks)
     if entries is not None and found != entries:
         raise ValueError(f"it has {found} entries, and {entries} by the manifest list")
 

@@ -78,7 +78,7 @@ def least_bytes(kind: Kind) -> int:
 
 
 class _Parser:
-    """Types may be given by the name of one that was defined before."""
+    """Types may be given by the name of one that was defined before, with or without its namespace."""
 
     def __init__(self) -> None:
         self._named: dict[str, Kind] = {}
@@ -87,7 +87,7 @@ class _Parser:
         if isinstance(said, list):
             return Choice(tuple(self.parse(each) for each in said))
         if isinstance(said, str):
-            known = _PLAIN.get(said) or self._named.get(said)
+            known = _PLAIN.get(said) or self._named.get(said.rpartition(".")[2])
             if known is None:
                 raise ValueError(f"its schema has {said!r}, which is no type")
             return known
@@ -104,7 +104,7 @@ class _Parser:
                 kind = Number()
             case inner:
                 return self.parse(inner)
-        self._named[said["name"]] = kind
+        self._named[said["name"].rpartition(".")[2]] = kind
         return kind
 
     def _many(self, items: Kind) -> Kind:

@@ -9,8 +9,8 @@ from datetime import datetime
 from itertools import islice
 from typing import assert_never
 
-from headwater.catalog.embedded.decide import judge_namespaces, judge_ref, judge_versions
 from headwater.catalog.errors import CommitNotFoundError
+from headwater.catalog.judging import judge_namespaces, judge_ref, judge_versions
 from headwater.catalog.model import (
     CommitRequest,
     Content,

@@ -42,13 +42,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
-from headwater.catalog.embedded.decide import keys_to_judge
 from headwater.catalog.errors import (
     CatalogBusyError,
     CommitNotFoundError,
     CommitOutcomeUnknownError,
     RefNotFoundError,
 )
+from headwater.catalog.judging import keys_to_judge
 from headwater.catalog.model import Commit, CommitRequest, Content, RefKind, TableKey
 from headwater.catalog.nessie.codec import content_of, elements_of, key_of, kind_of
 from headwater.catalog.nessie.decide import (
@@ -131,7 +131,8 @@ class NessieCatalog(NessieRefs):
             if lost is not None and not needs_assignment(request) and not excludes_itself(wanted):
                 raise _unknown(request, lost)
             try:
-                landed = self._send(request, seen, wanted)
+                with _unless_lost(lost, request):
+                    landed = self._send(request, seen, wanted)
             except _OvertakenError as error:
                 if not patience.wait():
                     raise (_unknown(request, lost) if lost else CatalogBusyError(self.name)) from error
@@ -146,7 +147,8 @@ class NessieCatalog(NessieRefs):
     def sweep_temporaries(self, before: datetime) -> int:
         """Delete temporary branches of commits that began before this moment; a late one fails, and changes nothing."""
         count = 0
-        for each in self._api.pages("trees", "references"):
+        ours = {"filter": f"ref.name.startsWith({TEMPORARIES!r})"}
+        for each in self._api.pages("trees", "references", params=ours):
             if is_abandoned(each["name"], before):
                 self._forget(each["name"], each["hash"])
                 count += 1
@@ -250,11 +252,11 @@ class NessieCatalog(NessieRefs):
 
 @contextmanager
 def _unless_lost(lost: LostAnswerError | None, request: CommitRequest) -> Iterator[None]:
-    """Whatever keeps us from looking does not make known what became of a commit that was sent (P3)."""
+    """What goes wrong now does not make known what became of a commit that was sent before (P3)."""
     try:
         yield
-    except ConflictError:
-        raise  # it looked, and found that something changed which the commit rests on
+    except (ConflictError, _OvertakenError, LostAnswerError):
+        raise  # a look found that something changed which the commit rests on; or it was sent again
     except HeadwaterError as error:
         if lost is None:
             raise

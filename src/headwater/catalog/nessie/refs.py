@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from headwater.catalog.embedded.decide import judge_ref
 from headwater.catalog.errors import CatalogBusyError, CommitNotFoundError, RefConflictError, RefExistsError
+from headwater.catalog.judging import judge_ref
 from headwater.catalog.model import Ref, RefKind
 from headwater.catalog.names import DEFAULT_BRANCH, check_ref_name
 from headwater.catalog.nessie.codec import key_to_json, own_value, own_value_of

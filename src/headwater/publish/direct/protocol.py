@@ -68,10 +68,11 @@ class DirectPublisher:
                 for each in wish.tables
                 if each.staged is not None
             }
-            request = request_of(wish, planned)  # what no commit can say is refused before anything is written
+            request_of(wish, planned)  # what no commit can say is refused before anything is written
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged, *documents.values()))
             hit(Failpoint.PUBLISH_AFTER_FILES)
+            request = request_of(wish.stored(self._clock.now()), planned)
             return shielded(lambda: self._commit(wish, request))
 
     def _commit(self, wish: Wish, request: CommitRequest) -> Commit:

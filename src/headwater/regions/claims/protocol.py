@@ -33,16 +33,13 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from headwater.database import Database, Isolation, migrate
 from headwater.kernel.errors import ConflictError, OutcomeUnknownError, UnavailableError, UsageError
 from headwater.kernel.ids import Ulid, parse_ulid
-from headwater.regions import tables
-from headwater.regions.claims import decide
+from headwater.regions.claims import decide, rows
 from headwater.regions.claims.model import (
     Claimed,
     ClaimRun,
@@ -59,8 +56,6 @@ MIGRATIONS = Path(__file__).parents[1] / "migrations"
 # So many files in one transaction: others wait that long, and no longer.
 BATCH = 2_000
 
-T = TypeVar("T")
-
 
 class Claims:
     """Claims and deletions of a lake's files. Safe to share among threads."""
@@ -76,8 +71,8 @@ class Claims:
         """
         parse_ulid(run)
         with self._writing() as connection:
-            highest = self._lock_place(connection, region)
-            found = self._lock_run(connection, run)
+            highest = rows.lock_place(connection, region)
+            found = rows.lock_run(connection, run)
             now = self._database.now(connection)
             verdict = decide.open_verdict(found, region, fence, highest, now)
             if verdict is OpenVerdict.FOREIGN:
@@ -85,11 +80,11 @@ class Claims:
             if verdict is OpenVerdict.FENCED:
                 raise RunEndedError(run, region, RunVerdict.FENCED.value)
             opened = ClaimRun(run, region, fence, now + timedelta(seconds=lease_seconds))
-            self._clear_lapsed(connection, region, now, but=run)
+            rows.clear_lapsed(connection, region, now, but=run)
             if verdict is OpenVerdict.RESTART:
-                connection.execute(sa.delete(tables.claims).where(tables.claims.c.run == run))
-            self._put_run(connection, opened, is_new=found is None)
-            connection.execute(sa.update(tables.places).where(tables.places.c.region == region).values(fence=fence))
+                rows.drop_claims(connection, run)
+            rows.put_run(connection, opened, is_new=found is None)
+            rows.raise_fence(connection, region, fence)
         return Opened(opened, keeps_claims=verdict is OpenVerdict.ADOPT)
 
     def claim(self, run: ClaimRun, uris: Iterable[str], *, region: str | None = None) -> Claimed:
@@ -100,13 +95,12 @@ class Claims:
         place, count, deleting = region or run.region, 0, list[str]()
         for batch in _batches(canonical(uri) for uri in uris):
             with self._writing() as connection:
-                self._lock_place(connection, place)
+                rows.lock_place(connection, place)
                 self._hold(connection, run)
-                marked = self._deletions(connection, batch)
-                rows = [{"uri": uri, "run": run.run} for uri in batch if uri not in marked]
-                if rows:
-                    connection.execute(tables.insert_missing(self._database.dialect, tables.claims), rows)
-            count += len(rows)
+                marked = rows.deletions(connection, batch)
+                free = [uri for uri in batch if uri not in marked]
+                rows.add_claims(connection, run.run, free)
+            count += len(free)
             deleting += [uri for uri in batch if uri in marked]
         return Claimed(count, tuple(deleting))
 
@@ -116,26 +110,22 @@ class Claims:
             found, now = self._hold(connection, run)
             wanted = max(now + timedelta(seconds=lease_seconds), found.expires_at)
             renewed = ClaimRun(run.run, run.region, run.fence, wanted)
-            self._put_run(connection, renewed, is_new=False)
+            rows.put_run(connection, renewed, is_new=False)
         return renewed
 
     def hold(self, run: ClaimRun, needed_seconds: float) -> None:
         """The last look before a promotion: everything is held, and will be for so long. `RunEndedError` otherwise."""
-        claim, deletion = tables.claims.c, tables.deletions.c
         with self._writing() as connection:
             self._hold(connection, run, timedelta(seconds=needed_seconds))
             # Who named the wrong region locked the wrong row, and must hear of it.
-            overrun = connection.scalar(
-                sa.select(claim.uri).where(claim.run == run.run, deletion.uri == claim.uri).limit(1)
-            )
+            overrun = rows.overrun(connection, run.run)
         if overrun is not None:
             raise RunEndedError(run.run, run.region, f"{overrun} is being deleted")
 
     def release(self, run: ClaimRun) -> None:
         """The run is over: its claims go. One that a later attempt has taken over is left alone."""
-        row = tables.runs.c
         with self._writing() as connection:
-            connection.execute(sa.delete(tables.runs).where(row.run == run.run, row.fence == run.fence))
+            rows.drop_run(connection, run)
 
     def begin_delete(
         self, region: str, uris: Sequence[str], executor: Ulid, *, lease_seconds: float
@@ -148,9 +138,9 @@ class Claims:
         verdicts: dict[str, DeleteVerdict] = {}
         for batch in _batches(canonical(uri) for uri in uris):
             with self._writing() as connection:
-                self._lock_place(connection, region)
-                marked = self._deletions(connection, batch)
-                runs = self._claiming(connection, batch)
+                rows.lock_place(connection, region)
+                marked = rows.deletions(connection, batch)
+                runs = rows.claiming(connection, batch)
                 now = self._database.now(connection)
                 batch_verdicts = {
                     uri: decide.delete_verdict(
@@ -162,94 +152,43 @@ class Claims:
                     for uri in batch
                 }
                 allowed = [uri for uri in batch if batch_verdicts[uri].may_delete]
-                self._mark(connection, region, allowed, Deletion(executor, now + timedelta(seconds=lease_seconds)))
+                rows.mark(connection, region, allowed, Deletion(executor, now + timedelta(seconds=lease_seconds)))
             verdicts.update(batch_verdicts)
         return verdicts
 
     def end_delete(self, region: str, uris: Sequence[str], executor: Ulid) -> None:
         """These are gone, or will not be deleted after all: they may be claimed again. Only one's own are ended."""
-        row = tables.deletions.c
         for batch in _batches(canonical(uri) for uri in uris):
             with self._writing() as connection:
-                self._lock_place(connection, region)
-                connection.execute(sa.delete(tables.deletions).where(row.executor == executor, row.uri.in_(batch)))
+                rows.lock_place(connection, region)
+                rows.unmark(connection, batch, executor)
 
     def being_deleted(self, region: str, *, limit: int = 1_000, after: str = "") -> tuple[tuple[str, Deletion], ...]:
         """Files of a region that are being deleted, by URI: what an executor takes up again when it starts."""
-        row = tables.deletions.c
-        some = sa.select(tables.deletions).where(row.region == region, row.uri > after).order_by(row.uri).limit(limit)
         with self._database.read() as connection:
-            rows = connection.execute(some).all()
-        return tuple((each.uri, Deletion(Ulid(each.executor), each.lease_until)) for each in rows)
+            return tuple(rows.marked(connection, region, after, limit))
 
     def claimed(self, uris: Sequence[str]) -> frozenset[str]:
         """Which of these files some living run has claimed, as far as can be seen now; decides nothing."""
         found: set[str] = set()
         for batch in _batches(canonical(uri) for uri in uris):
             with self._database.read() as connection:
-                runs = self._claiming(connection, batch, lock=False)
+                runs = rows.claiming(connection, batch, lock=False)
                 now = self._database.now(connection)
             found |= {uri for uri, holders in runs.items() if any(decide.is_alive(each, now) for each in holders)}
         return frozenset(found)
-
-    def _lock_place(self, connection: Connection, region: str) -> int:
-        """Lock the region's row, which is made if need be; the highest fence seen there."""
-        connection.execute(tables.insert_missing(self._database.dialect, tables.places), {"region": region, "fence": 0})
-        locked = sa.select(tables.places.c.fence).where(tables.places.c.region == region).with_for_update()
-        return int(connection.execute(locked).scalar_one())
-
-    def _lock_run(self, connection: Connection, run: Ulid) -> ClaimRun | None:
-        row = connection.execute(sa.select(tables.runs).where(tables.runs.c.run == run).with_for_update()).first()
-        return None if row is None else ClaimRun(Ulid(row.run), row.region, row.fence, row.expires_at)
 
     def _hold(
         self, connection: Connection, run: ClaimRun, needed: timedelta = timedelta(0)
     ) -> tuple[ClaimRun, datetime]:
         """The run's row, locked, and the time after that; `RunEndedError` when it does not hold for so long."""
-        found = self._lock_run(connection, run.run)
-        fence = sa.select(tables.places.c.fence).where(tables.places.c.region == run.region)
-        highest = connection.execute(fence).scalar() or 0
+        found = rows.lock_run(connection, run.run)
+        highest = rows.highest_fence(connection, run.region)
         now = self._database.now(connection)
         verdict = decide.run_verdict(run, found, highest, now, needed)
         if verdict is not RunVerdict.HOLDS or found is None:
             raise RunEndedError(run.run, run.region, verdict.value)
         return found, now
-
-    def _put_run(self, connection: Connection, run: ClaimRun, *, is_new: bool) -> None:
-        values = {"region": run.region, "fence": run.fence, "expires_at": run.expires_at}
-        if is_new:
-            connection.execute(sa.insert(tables.runs).values(run=run.run, **values))
-        else:
-            connection.execute(sa.update(tables.runs).where(tables.runs.c.run == run.run).values(**values))
-
-    def _clear_lapsed(self, connection: Connection, region: str, now: datetime, *, but: Ulid) -> None:
-        row = tables.runs.c
-        connection.execute(sa.delete(tables.runs).where(row.region == region, row.expires_at <= now, row.run != but))
-
-    def _deletions(self, connection: Connection, uris: Sequence[str]) -> dict[str, Deletion]:
-        rows = connection.execute(sa.select(tables.deletions).where(tables.deletions.c.uri.in_(uris)))
-        return {each.uri: Deletion(Ulid(each.executor), each.lease_until) for each in rows}
-
-    def _claiming(self, connection: Connection, uris: Sequence[str], *, lock: bool = True) -> dict[str, list[ClaimRun]]:
-        """The runs that have claimed each of these files, their rows locked in one order."""
-        claim, run = tables.claims.c, tables.runs.c
-        rows = connection.execute(sa.select(claim.uri, claim.run).where(claim.uri.in_(uris)))
-        pairs = [(each.uri, Ulid(each.run)) for each in rows]
-        wanted = sa.select(tables.runs).where(run.run.in_({each for _, each in pairs})).order_by(run.run)
-        found = connection.execute(wanted.with_for_update() if lock else wanted)
-        runs = {each.run: ClaimRun(Ulid(each.run), each.region, each.fence, each.expires_at) for each in found}
-        by_uri: dict[str, list[ClaimRun]] = {}
-        for uri, holder in pairs:
-            if holder in runs:  # else it was released just now
-                by_uri.setdefault(uri, []).append(runs[holder])
-        return by_uri
-
-    def _mark(self, connection: Connection, region: str, uris: Sequence[str], deletion: Deletion) -> None:
-        if not uris:
-            return
-        connection.execute(sa.delete(tables.deletions).where(tables.deletions.c.uri.in_(uris)))
-        values = {"region": region, "executor": deletion.executor, "lease_until": deletion.lease_until}
-        connection.execute(sa.insert(tables.deletions), [{"uri": uri, **values} for uri in uris])
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:

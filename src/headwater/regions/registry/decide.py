@@ -26,7 +26,9 @@ from headwater.regions.uris import canonical_prefix
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 # Nessie's grammar of refs, which the catalog holds to as well.
 _BRANCH = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
-_ORIGIN_BRANCH = "main"
+_HASH = re.compile(r"[0-9a-fA-F]{8,64}")
+_TAKEN = ("main", "HEAD", "DETACHED", "BARE")
+_LONGEST_BRANCH = 255
 _TOP = ("version", "regions", "sources", "dest_policy", "overrides")
 _REGION = ("local_prefix", "rclone_remote", "write_role_arn", "branch")
 _POLICY = ("mode", "region", "ensure_local_prefix")
@@ -55,8 +57,8 @@ class _Reading:
     def registry(self, document: Located) -> Registry:
         top = self._mapping(document, "", _TOP, needed=("version", "regions", "sources"))
         version = top.values.get("version")
-        if version is not None and (version.value != VERSION or version.value is True):
-            self._wrong(version.line, "version", f"{version.value} is not {VERSION}", "this Headwater reads version 2")
+        if version is not None and version.value != VERSION:
+            self._wrong(version.line, "version", f"{version.value!r} is not {VERSION}", f"write version: {VERSION}")
         regions, spots = self._regions(top)
         sources = self._sources(top)
         policy = self._policy(top, regions)
@@ -99,8 +101,8 @@ class _Reading:
         seen: dict[str, str] = {}
         for name, region in regions.items():
             spot = spots[name]
-            if not _BRANCH.fullmatch(region.branch) or region.branch == _ORIGIN_BRANCH:
-                hint = f"a letter first, then letters, digits and . / _ -; not {_ORIGIN_BRANCH}"
+            if not _is_branch(region.branch):
+                hint = "a letter first, then letters, digits and . / _ -; not main, and not like a hash"
                 self._wrong(spot.line, f"{spot.at}.branch", f"{region.branch!r} cannot be its branch", hint)
             elif region.branch in seen:
                 other = seen[region.branch]
@@ -250,3 +252,9 @@ class _Reading:
 
     def _wrong(self, line: int, at: str, message: str, hint: str | None = None) -> None:
         self.mistakes.append(Mistake(line, at, message, hint))
+
+
+def _is_branch(name: str) -> bool:
+    """Whether the catalog would take it, and it is not the branch that replicas follow."""
+    fits = _BRANCH.fullmatch(name) and len(name) <= _LONGEST_BRANCH and not _HASH.fullmatch(name)
+    return bool(fits) and name.upper() not in map(str.upper, _TAKEN)

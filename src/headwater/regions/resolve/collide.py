@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from headwater.regions.errors import CollisionError
 from headwater.regions.registry.model import Registry
 from headwater.regions.resolve.model import Resolution
-from headwater.regions.resolve.resolver import Resolver
 
 
 def check_injective(resolutions: Iterable[Resolution]) -> Iterator[Resolution]:
@@ -37,12 +36,12 @@ def collision(first: Resolution, second: Resolution) -> CollisionError:
 def sharing(registry: Registry) -> dict[str, tuple[str, ...]]:
     """By region: the prefixes whose files all land under its local prefix, where equal names would collide."""
     found = {}
-    for name in registry.region_names:
-        resolver = Resolver(registry, name)
-        local = resolver.region.local_prefix
-        prefixes = {local, *(each.match_from for each in registry.overrides if each.to_region == name)}
-        if registry.dest_policy.region in (None, name):
-            taken = {each.match_from for each in registry.overrides}
-            prefixes |= {each for each in registry.sources if each not in taken and not each.startswith(local)}
-        found[name] = tuple(sorted(prefixes))
+    taken = {each.match_from for each in registry.overrides}
+    for region in registry.regions:
+        prefixes = [each.match_from for each in registry.overrides if each.to_region == region.name]
+        if registry.dest_policy.region in (None, region.name):
+            prefixes += [each for each in registry.sources if each not in taken]
+        # What lies in the region keeps its name.
+        others = {each for each in prefixes if not each.startswith(region.local_prefix)}
+        found[region.name] = tuple(sorted({region.local_prefix, *others}))
     return found

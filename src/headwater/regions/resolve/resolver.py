@@ -47,10 +47,11 @@ class Resolver:
         policy = registry.dest_policy
         home = self.region if policy.mode is Mode.CURRENT_REGION else registry.region(str(policy.region))
         self._sources = _Prefixes({each: _rule(RuleKind.SOURCE, each, home) for each in registry.sources})
-        self._may_leave = not policy.ensure_local_prefix or home is self.region
+        self.may_leave = not policy.ensure_local_prefix or home is self.region
+        """Whether files of a source may have their place where this registry sends them."""
         rules = [self._local_rule, *self._overrides.rules, *self._sources.rules]
         asked = [[each.kind, each.prefix, each.target] for each in rules]
-        self.digest = hashlib.sha256(canonical_bytes([asked, self._may_leave])).hexdigest()
+        self.digest = hashlib.sha256(canonical_bytes([asked, self.may_leave])).hexdigest()
         """Of the rules as this region sees them, and nothing else: resolvers of one digest answer alike."""
 
     def resolve(self, uri: str) -> Resolution:
@@ -94,7 +95,7 @@ class Resolver:
                 )
             if not is_folder and source.startswith("file:") and not destination.startswith("file:"):
                 _refuse_cut(source, destination, rule)
-        if rule.kind is RuleKind.SOURCE and not self._may_leave:
+        if rule.kind is RuleKind.SOURCE and not self.may_leave:
             raise MisplacedError(
                 source,
                 destination,
@@ -125,7 +126,12 @@ class Replicas:
         source = canonical(uri)
         found: dict[str, Replica] = {}
         for resolver in self._resolvers:
-            resolution = resolver.resolve(source)
+            try:
+                resolution = resolver.resolve(source)
+            except MisplacedError:
+                if resolver.may_leave:
+                    raise
+                continue  # by `ensure_local_prefix`: it has none
             found[resolution.destination] = Replica(resolution.region, resolution.destination, resolution.is_local)
         return tuple(sorted(found.values(), key=lambda each: each.region))
 

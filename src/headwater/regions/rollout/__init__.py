@@ -2,7 +2,8 @@
 
 from headwater.regions.rollout.client import FOLLOWING, RegistryClient
 from headwater.regions.rollout.model import Generation, Link, Pointer
-from headwater.regions.rollout.protocol import WRITING, Newest, Published, Publisher
+from headwater.regions.rollout.protocol import WRITING, Publisher
+from headwater.regions.rollout.published import Newest, Published
 
 __all__ = [
     "FOLLOWING",

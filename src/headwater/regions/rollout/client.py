@@ -16,7 +16,7 @@ from headwater.kernel.metrics import Metric, MetricKind, Metrics
 from headwater.regions.errors import NoRegistryError
 from headwater.regions.rollout.decide import in_force, may_follow
 from headwater.regions.rollout.model import Generation
-from headwater.regions.rollout.protocol import Newest, Published
+from headwater.regions.rollout.published import Newest, Published
 from headwater.storage.port import Capability, ObjectStore
 
 GENERATION = Metric("registry_generation", MetricKind.GAUGE, "The registry generation that new work gets.")
@@ -49,13 +49,17 @@ class RegistryClient:
     def current(self) -> Generation:
         """The generation for a new piece of work: polled if the last poll is older than `poll_seconds`.
 
-        Raises only when there is no generation to fall back on.
+        Raises only when there is no generation to fall back on. While another thread polls, what is held is the answer.
         """
-        with self._lock:
+        held = self._held
+        if not self._lock.acquire(blocking=held is None):
+            assert held is not None
+            return held
+        try:
             is_due = self._polled_at is None or self._clock.monotonic() - self._polled_at >= self._poll_seconds
-            if not is_due and self._held is not None:
-                return self._take(self._held)
-            return self._poll()
+            return self._take(self._held) if self._held is not None and not is_due else self._poll()
+        finally:
+            self._lock.release()
 
     def refresh(self) -> Generation:
         """The same, and poll in any case."""
@@ -67,6 +71,8 @@ class RegistryClient:
         try:
             self._reload()
             return self._take(self._held)
+        except NoRegistryError:
+            raise  # a lake without regions has none, and nothing failed
         except HeadwaterError as error:
             self._metrics.count(FAILURES)
             if self._held is None:
@@ -83,10 +89,10 @@ class RegistryClient:
             if changed is None:
                 return
             newest = changed
-            known = self._newest.pointer.link.generation
-            if not may_follow(known, newest.pointer.link.generation):
+            seen, offered = self._newest.pointer.link, newest.pointer.link
+            if not may_follow(seen, offered):
                 raise CorruptError(
-                    f"the registry's pointer went back from {known} to {newest.pointer.link.generation}",
+                    f"the registry's pointer did not rise: from generation {seen.generation} to {offered.generation}",
                     hint="a rollback is a new generation: find out who wrote the pointer",
                 )
         now = self._clock.now()
@@ -100,7 +106,7 @@ class RegistryClient:
     def _take(self, held: Generation | None) -> Generation:
         """The newest whose time has come, unless a newer one was handed out already."""
         wanted = in_force(self._newest_first, self._clock.now())
-        if wanted is None or (held is not None and not may_follow(held.number, wanted.number)):
+        if wanted is None or (held is not None and wanted.number < held.number):
             wanted = held
         if wanted is None:
             first = self._newest_first[-1].valid_from.isoformat()

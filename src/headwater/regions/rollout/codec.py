@@ -110,7 +110,7 @@ def _seal(values: dict[str, object]) -> str:
 def _damaged(path: str) -> CorruptError:
     return CorruptError(
         f"{path} is damaged, or not of the registry",
-        hint="publish the registry again from its file: a new generation replaces it",
+        hint="publish the registry again from its file; a damaged pointer is deleted first, and numbers go on",
         path=path,
     )
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from headwater.regions.rollout.model import Generation, Pointer
+from headwater.regions.rollout.model import Generation, Link, Pointer
 
 
 class Answer(enum.Enum):
@@ -94,6 +94,6 @@ def in_force(newest_first: Iterable[Generation], now: datetime) -> Generation | 
     return next((each for each in newest_first if each.valid_from <= now), None)
 
 
-def may_follow(held: int, offered: int) -> bool:
-    """Whether a client at generation `held` may take `offered`: never an older one (hazard R10)."""
-    return offered >= held
+def may_follow(seen: Link, offered: Link) -> bool:
+    """Whether a client that has seen one pointer may follow another: only upwards (hazard R10)."""
+    return offered == seen or offered.generation > seen.generation

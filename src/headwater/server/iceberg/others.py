@@ -18,7 +18,6 @@ from headwater.server.iceberg.model import (
 from headwater.server.iceberg.protocol import Desk, Draft
 from headwater.server.iceberg.views import changed_view, made_view, next_document
 from headwater.tables.create import uuid_from
-from headwater.tables.head import INCARNATION
 from headwater.tables.model import NewFile
 from headwater.tables.views import current_version, decode_view, encode_view
 
@@ -70,7 +69,7 @@ def new_view(desk: Desk, key: TableKey, body: CreateViewBody) -> Draft:
         incarnation=incarnation,
         now=desk.staging.clock.now(),
     )
-    content, file = _stored(desk, view)
+    content, file = _stored(desk, view, incarnation)
     return Draft(f"create view {key}", reads=around, others={key: Replaced(None, content)}, files=(file,))
 
 
@@ -84,7 +83,7 @@ def changed_view_draft(desk: Desk, key: TableKey, body: ViewCommitBody) -> Draft
     after = changed_view(view, body.updates, desk.staging.clock.now())
     if after is view:
         return None
-    content, file = _stored(desk, after)
+    content, file = _stored(desk, after, before.content_id)
     return Draft(f"change view {key}", others={key: Replaced(before, content)}, files=(file,))
 
 
@@ -108,10 +107,10 @@ def _view(desk: Desk, key: TableKey) -> ViewContent:
     return content
 
 
-def _stored(desk: Desk, view: ViewMetadata) -> tuple[ViewContent, NewFile]:
+def _stored(desk: Desk, view: ViewMetadata, identity: str) -> tuple[ViewContent, NewFile]:
     """The document under a name of its own, and what the catalog holds for it."""
     operation = desk.staging.operation
     document, version = next_document(view, operation), current_version(view)
     location = f"{view.location}/metadata/{version.version_id:05}-{operation}.metadata.json"
-    content = ViewContent(view.properties[INCARNATION], location, version.version_id, version.schema_id)
+    content = ViewContent(identity, location, version.version_id, version.schema_id)
     return content, NewFile(location, encode_view(document))

@@ -65,6 +65,10 @@ class Meter:
             so_far = self._metrics.value(TRANSFERRED, region=self._region)
             self._metrics.level(TRANSFERRED, so_far + new_bytes, region=self._region)
 
+    def ended(self) -> None:
+        """Nothing is moved any more; a rate that stays would be a lie."""
+        self._metrics.level(THROUGHPUT, 0, region=self._region)
+
     def _show_backlog(self) -> None:
         self._metrics.level(BACKLOG_FILES, max(0, self._waiting_files), region=self._region)
         self._metrics.level(BACKLOG_BYTES, max(0, self._waiting_bytes), region=self._region)

@@ -1,4 +1,7 @@
-"""What copies the files of one registry: folders by ourselves, everything else by rclone."""
+"""What copies the files of one registry: into folders by ourselves, into buckets by rclone.
+
+rclone would put a file into a folder without syncing it, and over one that has just appeared there.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,15 @@ def open_ports(registry: Registry, files: Locator, settings: Settings, environ: 
 class FittingMover:
     """Takes the mover that fits a leg."""
 
-    def __init__(self, between_folders: Mover, open_other: Callable[[], Mover]) -> None:
-        self._between_folders = between_folders
+    def __init__(self, into_folders: Mover, open_other: Callable[[], Mover]) -> None:
+        self._into_folders = into_folders
         self._open_other = open_other
         self._other: Mover | None = None
 
     def move(self, leg: Leg, progress: Progress, *, replace: bool = False) -> Moved:
         """Copy a leg."""
-        if leg.source_root.startswith(_FOLDER) and leg.destination_root.startswith(_FOLDER):
-            return self._between_folders.move(leg, progress, replace=replace)
+        if leg.destination_root.startswith(_FOLDER):
+            return self._into_folders.move(leg, progress, replace=replace)
         if self._other is None:
             self._other = self._open_other()
         return self._other.move(leg, progress, replace=replace)

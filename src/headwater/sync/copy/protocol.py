@@ -24,8 +24,10 @@ What a crash leaves behind, and what the next run makes of it:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headwater.kernel.clock import Clock
@@ -73,6 +75,7 @@ class Copier:
         self._meter = meter
         self._clock = clock
         self._processes = processes
+        self._is_stopped = threading.Event()
 
     def run(self, batches: Iterable[CopyBatch], completions: Completions, backlog: Backlog) -> None:
         """Copy all batches and note each that is whole; files that did not arrive are named at the end.
@@ -81,7 +84,7 @@ class Copier:
         """
         self._meter.waiting(backlog)
         lacking: list[Copied] = []
-        with ThreadPoolExecutor(self._processes, thread_name_prefix="batch") as pool:
+        with ThreadPoolExecutor(self._processes, thread_name_prefix="batch") as pool, self._stopping():
             for report in self._in_turn(pool, batches):
                 self._meter.arrived(report)
                 hit(Failpoint.COPY_AFTER_MOVE)
@@ -117,6 +120,16 @@ class Copier:
                     known[settled.item] = settled
         files = tuple(known[item] for item in batch.items)
         return BatchReport(batch.id, files, transferred_bytes, self._clock.monotonic() - began_seconds)
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Whatever ends the block early, an interrupt or a lost lease, keeps the other batches from beginning a leg."""
+        self._is_stopped.clear()
+        try:
+            yield
+        finally:
+            self._is_stopped.set()
+            self._meter.ended()
 
     def _in_turn(self, pool: ThreadPoolExecutor, batches: Iterable[CopyBatch]) -> Iterator[BatchReport]:
         """Reports as they come; the next batch is taken when one has ended."""
@@ -182,6 +195,8 @@ class Copier:
         return None if reason is None else Copied(item, Outcome.FAILED, source, reason)
 
     def _move(self, leg: Leg) -> Moved:
+        if self._is_stopped.is_set():
+            return Moved(failed={name: "the run was stopped" for name, _ in leg.items})
         counted_bytes = 0
 
         def progress(transferred_bytes: int) -> None:

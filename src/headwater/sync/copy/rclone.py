@@ -7,7 +7,8 @@
     --s3-no-head       no request after each upload to look at it: verify looks at all of them
 
 A store's upload is whole or absent, also when rclone is killed; of a large one, parts may stay behind that nobody can
-see, which a bucket's lifecycle rule for unfinished uploads clears away.
+see, which a bucket's lifecycle rule for unfinished uploads clears away. rclone looks, then uploads: a file that
+appears between the two is overwritten. Only one process syncs a region at a time, and the names of files are unique.
 
 rclone does not outlive us: it writes its statistics every second, and dies when nobody is there to read them.
 """
@@ -29,7 +30,9 @@ from headwater.kernel.logs import Log
 from headwater.sync.copy.model import Leg, Moved, Progress
 from headwater.sync.copy.remotes import Remotes
 
-_LOW_LEVEL_RETRIES = 5
+_LOW_LEVEL_RETRIES = 3
+# So many failures, and not one file copied: the store is out of reach. rclone would try every file, each slower.
+_HOPELESS_FAILURES = 10
 # rclone takes a file that is not there for an empty configuration.
 _NO_CONFIGURATION = "/notfound"
 _log = Log("sync.copy")
@@ -83,6 +86,8 @@ class RcloneMover:
                 assert process.stderr is not None
                 for line in process.stderr:
                     said.hear(line, progress)
+                    if said.is_hopeless:
+                        process.kill()
                 status = process.wait()
             finally:
                 if process.poll() is None:
@@ -111,7 +116,8 @@ class RcloneMover:
         ]
         argv += ["--retries", "1", "--low-level-retries", str(_LOW_LEVEL_RETRIES)]
         argv += ["--transfers", str(options.transfers), "--checkers", str(2 * options.transfers)]
-        argv += ["--timeout", f"{options.idle_seconds:.0f}s", "--s3-no-head", "--s3-no-check-bucket"]
+        argv += ["--contimeout", "10s", "--timeout", f"{options.idle_seconds:.0f}s"]
+        argv += ["--s3-no-head", "--s3-no-check-bucket"]
         argv += ["--config", options.configuration or _NO_CONFIGURATION]
         if options.bandwidth_bytes_per_second is not None:
             argv += ["--bwlimit", f"{options.bandwidth_bytes_per_second}B"]
@@ -126,6 +132,11 @@ class _Said:
         self._errors: dict[str, str] = {}
         self._transferred_bytes = 0
         self._last = "it said nothing"
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether nothing works, and there is no sense in going on."""
+        return not self._copied and len(self._errors) >= _HOPELESS_FAILURES
 
     def hear(self, line: bytes, progress: Progress) -> None:
         """One line of its log."""

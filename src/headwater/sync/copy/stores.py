@@ -1,17 +1,22 @@
-"""Moving files through the storage port: between folders, where no other program is needed.
+"""Moving files through the storage port: into folders, where no other program is needed.
 
-Each file is held in memory while it is moved. It appears whole and synced, or not at all, and only where nothing was.
+Each file is held in memory while it is moved, and of large ones only one at a time. It appears whole and synced, or
+not at all, and only where nothing was.
 """
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 from headwater.kernel.errors import HeadwaterError
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError
 from headwater.storage.port import Create, ObjectStore, Overwrite
 from headwater.sync.copy.decide import merged
 from headwater.sync.copy.model import Leg, Locator, Moved, Progress
+
+_LARGE_BYTES = 64 * 1024 * 1024
 
 
 class StoreMover:
@@ -20,6 +25,7 @@ class StoreMover:
     def __init__(self, files: Locator, *, workers: int = 4) -> None:
         self._files = files
         self._workers = workers
+        self._large = threading.Lock()
 
     def move(self, leg: Leg, progress: Progress, *, replace: bool = False) -> Moved:
         """Copy a leg, some files at a time."""
@@ -41,11 +47,11 @@ class StoreMover:
                 found = _length(target, target_path)
                 if found is not None:
                     return _judged(name, size_bytes, found)
-            data = source.get(path).data
-            try:
+            with self._large if size_bytes > _LARGE_BYTES else nullcontext():
+                data = source.get(path).data
                 target.put(target_path, data, Overwrite() if replace else Create())
-            except PreconditionFailedError:  # somebody was faster
-                return _judged(name, size_bytes, _length(target, target_path))
+        except PreconditionFailedError:  # somebody was faster
+            return _judged(name, size_bytes, _length(target, target_path))
         except ObjectNotFoundError:
             return Moved()
         except HeadwaterError as error:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
-
 from headwater.sync.localise.model import ManifestWork
 from headwater.sync.runs.model import History
+from headwater.tables.relocate_lists import ListLine
 
 # Below this a second process takes longer to be asked than to do it. About half a second of work on one core.
 SPREAD_FROM = 60_000
@@ -42,16 +41,10 @@ def snapshots_to_keep(document: Mapping[str, Any], history: History) -> tuple[Sn
     )
 
 
-def work_of(line: ManifestFile) -> ManifestWork:
+def work_of(line: ListLine) -> ManifestWork:
     """What a line of a manifest list asks for."""
-    counts = (line.added_files_count, line.existing_files_count, line.deleted_files_count)
-    return ManifestWork(
-        line.manifest_path,
-        f"{line.manifest_length}:{line.added_snapshot_id}:{line.sequence_number or 0}",
-        line.content is ManifestContent.DELETES,
-        line.manifest_length,
-        None if None in counts else sum(each or 0 for each in counts),
-    )
+    version = f"{line.length_bytes}:{line.added_snapshot_id}:{line.sequence_number}"
+    return ManifestWork(line.location, version, line.is_deletes, line.length_bytes, line.entries)
 
 
 def weight_of(work: ManifestWork) -> int:

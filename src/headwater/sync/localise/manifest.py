@@ -29,7 +29,7 @@ _WORKERS = 4
 def localise_manifests(place: Place, works: Sequence[ManifestWork]) -> Iterator[ManifestDone]:
     """What each manifest has become."""
     of_data = [each for each in works if not each.is_deletes]
-    outputs = [Output(_location(place, each), OutputKind.MANIFEST, each.source) for each in of_data]
+    outputs = [_manifest_output(place, each) for each in of_data]
     if outputs:
         place.outputs.record(outputs)
     yield from _side_by_side(lambda work: _data_manifest(place, work), of_data)
@@ -38,13 +38,13 @@ def localise_manifests(place: Place, works: Sequence[ManifestWork]) -> Iterator[
             yield _delete_manifest(place, work)
 
 
-def _location(place: Place, work: ManifestWork, content: bytes | None = None) -> str:
+def _manifest_output(place: Place, work: ManifestWork, content: bytes | None = None) -> Output:
     digest = digest_of(place, OutputKind.MANIFEST, work.source, work.version)
-    return location_of(place, OutputKind.MANIFEST, digest, content=content)
+    return Output(location_of(place, OutputKind.MANIFEST, digest, content=content), OutputKind.MANIFEST, work.source)
 
 
 def _data_manifest(place: Place, work: ManifestWork) -> ManifestDone:
-    location = _location(place, work)
+    location = _manifest_output(place, work).location
     length = length_of(place, location)
     if length is not None:
         return ManifestDone(work.source, location, length)
@@ -74,11 +74,11 @@ def _delete_manifest(place: Place, work: ManifestWork) -> ManifestDone:
     )
     moved = {location: deletes for location, (deletes, _) in results.items()}
     content = relocate_delete_manifest(data, work.source, place.mapping.destination, moved)
-    location = _location(place, work, content)
-    place.outputs.record([Output(location, OutputKind.MANIFEST, work.source)])
-    length, is_ours = create(place, location, content)
+    output = _manifest_output(place, work, content)
+    place.outputs.record([output])
+    length, is_ours = create(place, output.location, content)
     written = sum(is_written for _, is_written in results.values())
-    return ManifestDone(work.source, location, length, 1, int(is_ours), written)
+    return ManifestDone(work.source, output.location, length, 1, int(is_ours), written)
 
 
 def _output_of(place: Place, entry: DeleteEntry) -> Output:
@@ -96,7 +96,7 @@ def _delete_file(place: Place, entry: DeleteEntry, location: str) -> tuple[Moved
         # Only for its bounds, which its manifest needs: all of its paths are as they should be.
         found = relocate_position_deletes(place.files.read(location), location, entry.file_format, lambda path: path)
         return MovedDeletes(location, size_bytes, found.bounds), False
-    data, paths = place.files.read(entry.location), _Noting(place.mapping.destination)
+    data, paths = place.files.read(_nearest(place, entry)), _Noting(place.mapping.destination)
     bounds = None
     if entry.kind is DeleteKind.VECTORS:
         content = relocate_vectors(data, entry.location, paths)
@@ -107,6 +107,12 @@ def _delete_file(place: Place, entry: DeleteEntry, location: str) -> tuple[Moved
         return MovedDeletes(entry.location, len(data), bounds), False
     size_bytes, is_ours = create(place, location, content)
     return MovedDeletes(location, size_bytes, bounds), is_ours
+
+
+def _nearest(place: Place, entry: DeleteEntry) -> str:
+    """The region's own copy, which the steps before have made and verified, where there is one."""
+    copy = place.mapping.destination(entry.location)
+    return copy if length_of(place, copy) == entry.size_bytes else entry.location
 
 
 class _Noting:

@@ -31,12 +31,9 @@ The driver holds a line for each manifest, and never one for each file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
-
-from pyiceberg.manifest import ManifestFile
-from pyiceberg.table.snapshots import Snapshot
 
 from headwater.kernel.errors import UsageError
 from headwater.kernel.logs import Log
@@ -46,15 +43,15 @@ from headwater.sync.localise.manifest import localise_manifests
 from headwater.sync.localise.model import Localised, ManifestDone, ManifestWork, Output, OutputKind, Place
 from headwater.sync.localise.store import create
 from headwater.tables.avro import DAMAGE, said
-from headwater.tables.manifests import MANIFEST_LIST_SEAL, manifest_list_seal, read_manifest_list
+from headwater.tables.manifests import MANIFEST_LIST_SEAL, manifest_list_seal
 from headwater.tables.model import TableCorruptError
-from headwater.tables.relocate_manifests import MovedManifest, relocate_manifest_list
+from headwater.tables.relocate_lists import ManifestList, MovedManifest, manifests_in, open_manifest_list
 from headwater.tables.relocate_metadata import MovedList, open_document, relocate_metadata
 
 # Does the work, here or elsewhere; the order of the answers is free.
 Spread: TypeAlias = Callable[[Sequence[ManifestWork]], Iterable[ManifestDone]]
-# Manifest lists that are held at a time.
-_HELD_BYTES: Final = 16 * 1024 * 1024
+# Lines of manifest lists that are held at a time; each takes a kilobyte.
+_HELD_LINES: Final = 50_000
 
 _log = Log("sync.localise")
 
@@ -109,7 +106,7 @@ class _Table:
 
     def lists_of(self, document: dict[str, Any], keep: Sequence[SnapshotToKeep]) -> dict[int, MovedList]:
         """The manifest lists of the snapshots, in the order of the document."""
-        by_id = {each["snapshot-id"]: each for each in document.get("snapshots") or ()}
+        summaries = {each["snapshot-id"]: each.get("summary") or {} for each in document.get("snapshots") or ()}
         found: dict[int, MovedList] = {}
         missing: list[SnapshotToKeep] = []
         for each in keep:
@@ -118,39 +115,40 @@ class _Table:
                 missing.append(each)
             else:
                 found[each.snapshot_id] = known
-        for some in self._fetched(missing, by_id):
-            self._localise_manifests(works for _, _, works in some)
-            for each, data, _ in some:
-                has_seal = MANIFEST_LIST_SEAL in (by_id[each.snapshot_id].get("summary") or {})
-                found[each.snapshot_id] = self._write_list(each, data, has_seal=has_seal)
+        for some in self._fetched(missing, summaries):
+            self._localise_manifests([opened for _, opened in some])
+            for each, opened in some:
+                has_seal = MANIFEST_LIST_SEAL in summaries[each.snapshot_id]
+                found[each.snapshot_id] = self._write_list(each, opened, has_seal=has_seal)
         return {each.snapshot_id: found[each.snapshot_id] for each in keep}
 
     def _digest(self, snapshot: SnapshotToKeep) -> str:
         return digest_of(self._place, OutputKind.MANIFEST_LIST, snapshot.manifest_list, snapshot.version)
 
     def _fetched(
-        self, snapshots: Sequence[SnapshotToKeep], by_id: dict[int, dict[str, Any]]
-    ) -> Iterator[list[tuple[SnapshotToKeep, bytes, list[ManifestWork]]]]:
-        """Manifest lists with the work that they ask for, as many at a time as fit into memory."""
-        some: list[tuple[SnapshotToKeep, bytes, list[ManifestWork]]] = []
+        self, snapshots: Sequence[SnapshotToKeep], summaries: Mapping[int, dict[str, str]]
+    ) -> Iterator[list[tuple[SnapshotToKeep, ManifestList]]]:
+        """Manifest lists, as many at a time as fit into memory."""
+        some: list[tuple[SnapshotToKeep, ManifestList]] = []
+        held = 0
         for each in snapshots:
             data = self._place.files.read(each.manifest_list)
-            lines = _lines(by_id[each.snapshot_id], data)
-            some.append((each, data, [work_of(line) for line in lines]))
-            if sum(len(data) for _, data, _ in some) >= _HELD_BYTES:
+            some.append((each, open_manifest_list(data, each.manifest_list, summaries[each.snapshot_id])))
+            held += len(some[-1][1].lines)
+            if held >= _HELD_LINES:
                 yield some
-                some = []
+                some, held = [], 0
         if some:
             yield some
 
-    def _localise_manifests(self, asked: Iterable[list[ManifestWork]]) -> None:
+    def _localise_manifests(self, lists: Sequence[ManifestList]) -> None:
         works: dict[str, ManifestWork] = {}
         reused = 0
-        for work in (work for some in asked for work in some):
-            if work.source in self._manifests or work.source in works:
+        for line in (line for each in lists for line in each.lines):
+            if line.location in self._manifests or line.location in works:
                 continue
-            digest = digest_of(self._place, OutputKind.MANIFEST, work.source, work.version)
-            known = self._known.manifests.get(digest)
+            work = work_of(line)
+            known = self._known.manifests.get(digest_of(self._place, OutputKind.MANIFEST, work.source, work.version))
             if known is None:
                 works[work.source] = work
             else:
@@ -171,9 +169,10 @@ class _Table:
             deletes_written=told.deletes_written + deletes,
         )
 
-    def _write_list(self, snapshot: SnapshotToKeep, data: bytes, *, has_seal: bool) -> MovedList:
-        content = relocate_manifest_list(data, snapshot.manifest_list, self._manifests)
-        location = location_of(self._place, OutputKind.MANIFEST_LIST, self._digest(snapshot), content=content)
+    def _write_list(self, snapshot: SnapshotToKeep, opened: ManifestList, *, has_seal: bool) -> MovedList:
+        content = opened.relocated(self._manifests)
+        digest = self._digest(snapshot)
+        location = location_of(self._place, OutputKind.MANIFEST_LIST, digest, content=content)
         self._place.outputs.record([Output(location, OutputKind.MANIFEST_LIST, snapshot.manifest_list)])
         _, is_ours = create(self._place, location, content)
         told = self.told
@@ -193,33 +192,11 @@ def _known(place: Place, promoted: str | None) -> _Known:
             for each in snapshots
             if (digest := digest_in(place, each["manifest-list"])) is not None
         }
-        current = [each for each in snapshots if each["snapshot-id"] == document.get("current-snapshot-id")]
-        lines = [line for each in current for line in _lines(each, place.files.read(each["manifest-list"]))]
+        current = document.get("current-snapshot-id")
+        paths = [each["manifest-list"] for each in snapshots if each["snapshot-id"] == current]
+        found = [each for path in paths for each in manifests_in(place.files.read(path), path)]
     except (TableCorruptError, *DAMAGE) as error:
         _log.warning("nothing is reused: what the replica shows cannot be read", path=promoted, error=str(error))
         return _Known()
-    manifests = {
-        digest: MovedManifest(line.manifest_path, line.manifest_length)
-        for line in lines
-        if (digest := digest_in(place, line.manifest_path)) is not None
-    }
+    manifests = {digest: each for each in found if (digest := digest_in(place, each.location)) is not None}
     return _Known(lists, manifests)
-
-
-def _lines(snapshot: dict[str, Any], data: bytes) -> tuple[ManifestFile, ...]:
-    try:
-        parsed = Snapshot.model_validate(snapshot)
-    except DAMAGE as error:
-        raise TableCorruptError(snapshot["manifest-list"], f"has a snapshot that is none: {said(error)}") from error
-    return read_manifest_list(_Held(data), parsed)
-
-
-class _Held:
-    """A reader of the one file that is at hand."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, location: str, *, span: tuple[int, int] | None = None) -> bytes:  # noqa: ARG002
-        """Its bytes."""
-        return self._data if span is None else self._data[span[0] : span[1]]
