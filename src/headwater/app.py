@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headwater.sync.localise.model import Place
     from headwater.sync.opening import Footing, Ground, OpenHelpers
     from headwater.sync.plan.protocol import Planning
+    from headwater.sync.route.protocol import Router
     from headwater.sync.runs.model import Run
     from headwater.sync.steps import Helpers
     from headwater.tables.files import Files
@@ -371,6 +372,34 @@ class App:
                 self.randomness,
                 self.metrics,
                 self._helpers(lake, region, generation) if find_spec("pyspark") else None,
+            )
+
+    @contextmanager
+    def open_router(self, lake: str, region: str) -> Iterator[Router]:
+        """What sends the readers of a region on their way; catalogs are opened when they are asked."""
+        from headwater.sync.route.model import RouteLimits
+        from headwater.sync.route.protocol import Endpoint, Router
+        from headwater.sync.route.store import Routes
+        from headwater.sync.runs.store import Runs
+
+        branch = self.open_registry(lake).in_force(self.clock.now()).registry.region(region).branch
+        sync = self.settings.sync
+
+        def endpoint(url: str) -> Endpoint:
+            address = parse_nessie_url(url).api if is_nessie_url(url) else url
+            return Endpoint(address, lambda: self.open_lake(url, read_only=True).catalog)
+
+        with self.open_database(lake) as database:
+            yield Router(
+                region,
+                branch,
+                primary=endpoint(lake),
+                regional=endpoint(sync.catalog or lake),
+                routes=Routes(database),
+                runs=Runs(database),
+                limits=RouteLimits(
+                    timedelta(seconds=sync.stale_after_seconds), timedelta(seconds=sync.well_for_seconds)
+                ),
             )
 
     def _files_of_regions(self, lake: str, registry: Registry, region: str) -> Files:

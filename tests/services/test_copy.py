@@ -186,19 +186,16 @@ def test_a_remote_that_rclone_does_not_know_is_named(versitygw: Endpoint, tmp_pa
         world.copy(world.item("f", 4))
 
 
-SLOW = """
-import sys
-from tests.services.test_copy import World, slow_copy
-slow_copy(*sys.argv[1:])
-"""
+SLOW = "import sys; from tests.services.test_copy import slow_copy; slow_copy(*sys.argv[1:])"
 
 
 def slow_copy(url: str, key: str, secret: str, run: str) -> None:
     """What a child does until it, or its rclone, is killed: one large file at 2 MB a second."""
     port = int(url.rpartition(":")[2])
-    endpoint = Endpoint("s3", None, port, url, healthy=True, log=None, access_key_id=key, secret_access_key=secret)  # type: ignore[arg-type]
+    endpoint = Endpoint("s3", None, port, url, True, Path(), key, secret)
     limit = {"HEADWATER_SYNC_COPY_BANDWIDTH_BYTES_PER_SECOND": "4000000"}
-    World(endpoint, extra_settings=limit, run=run).copy(*(_large(World(endpoint, run=run)),))
+    world = World(endpoint, extra_settings=limit, run=run)
+    world.copy(_large(world))
 
 
 def _large(world: World) -> CopyItem:

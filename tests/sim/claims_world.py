@@ -27,7 +27,7 @@ from tests.sim.history import BrokenPromiseError
 from tests.sim.scheduler import PausingStore, Scheduler
 
 REGION = "eu"
-FILES = [f"f{number}" for number in range(5)]
+FILES = [f"f{number}" for number in range(3)]
 # How long one request may be on its way. Leases are longer than what is done under them, and this.
 LONGEST_STALL_SECONDS = 6.0
 LEASE_SECONDS = 30.0
@@ -71,8 +71,8 @@ class World:
     def play(self) -> str:
         """To its end; a digest of what happened."""
         for number in range(2):
-            self.scheduler.spawn(f"sync-{number}", self._repeated(4, self._sync))
-            self.scheduler.spawn(f"executor-{number}", self._repeated(6, self._execute))
+            self.scheduler.spawn(f"sync-{number}", self._repeated(5, self._sync))
+            self.scheduler.spawn(f"executor-{number}", self._repeated(8, self._execute))
         self.scheduler.run()
         return hashlib.sha256(repr((self.scheduler.trace, self.history)).encode()).hexdigest()
 
@@ -97,7 +97,7 @@ class World:
 
     def _sync(self) -> None:
         self.fence += 1
-        version, needed = self.version, frozenset(self.scheduler.random.sample(FILES, 3))
+        version, needed = self.version, frozenset(self.scheduler.random.sample(FILES, 2))
         run = new_ulid(self.scheduler, self.scheduler.random)
         opened = self.claims.open(run, REGION, fence=self.fence, lease_seconds=LEASE_SECONDS).run
         self._nap()
@@ -132,7 +132,7 @@ class World:
 
     def _execute(self) -> None:
         executor = new_ulid(self.scheduler, self.scheduler.random)
-        due = self.scheduler.random.sample(FILES, 2)  # a list that may be old: what is on it may be live again
+        due = self.scheduler.random.sample(FILES, 1)  # a list that may be old: what is on it may be live again
         before = self.scheduler.monotonic()
         found = self.claims.begin_delete(
             REGION, [_uri(each) for each in due], executor, lease_seconds=DELETE_LEASE_SECONDS
@@ -142,13 +142,13 @@ class World:
             self.tell(verdict)
             if not verdict.may_delete:
                 continue
-            if self.scheduler.random.random() < 0.2:
+            if self.scheduler.random.random() < 0.1:
                 self.tell("executor died")
                 return
             name = uri.rpartition("/")[2]
-            self._nap()
             # Whatever was promoted before the mark is seen now; whoever claims after it sees the mark.
             if name not in self.shown:
+                self._nap()
                 left = DELETE_LEASE_SECONDS - (self.scheduler.monotonic() - before)
                 if left <= 2 * LONGEST_STALL_SECONDS:
                     continue  # it stays marked, for the next one

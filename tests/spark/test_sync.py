@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark
 
 
 @pytest.fixture
-def regions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Regions:  # noqa: ARG001
+def regions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Regions:
     """Regions whose every step goes to Spark, however little there is to do; the session is the one that runs."""
     monkeypatch.setattr(steps, "PLAN_HERE", -1)
     monkeypatch.setattr(decide, "SPREAD_FROM", 0)

@@ -13,7 +13,7 @@ from headwater.catalog.nessie.codec import content_to_json, key_to_json
 from headwater.catalog.nessie.model import FENCE
 from headwater.catalog.nessie.open import NessieUrl, init_nessie, open_nessie
 from headwater.catalog.nessie.protocol import NessieCatalog
-from headwater.kernel.clock import Clock, SystemClock
+from headwater.kernel.clock import ManualClock
 from headwater.kernel.randomness import system_randomness
 from headwater.kernel.retry import RetryPolicy
 from tests.fixtures.nessie import API, ModelNessie
@@ -27,7 +27,7 @@ class World:
     """The server, and as many processes as a test wants."""
 
     server: ModelNessie = field(default_factory=ModelNessie)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def __post_init__(self) -> None:
         self.url = NessieUrl(API, "s3://lake/warehouse")

@@ -13,6 +13,7 @@ from pyiceberg.table import StaticTable
 from headwater.app import App
 from headwater.catalog.model import NamespaceContent, TableContent, TableKey
 from headwater.kernel import settings
+from headwater.kernel.clock import Clock
 from headwater.lake import Lake
 from headwater.regions.registry import Region, Registry
 from headwater.sync.lease import leased
@@ -26,10 +27,11 @@ REGIONS = ("us", "eu", "asia")
 class Regions:
     """Three regions on one machine."""
 
-    def __init__(self, folder: Path, **environ: str) -> None:
+    def __init__(self, folder: Path, clock: Clock | None = None, **environ: str) -> None:
         self.folder = folder
         self.url = str(folder / "lake")
-        self.app = App(settings.load(environ={"HEADWATER_SYNC_VERIFY_SAMPLE_RATE": "1", **environ}))
+        loaded = settings.load(environ={"HEADWATER_SYNC_VERIFY_SAMPLE_RATE": "1", **environ})
+        self.app = App(loaded) if clock is None else App(loaded, clock)
         self.app.init_lake(self.url)
         for name in REGIONS:
             (folder / name).mkdir()

@@ -34,7 +34,6 @@ from headwater.catalog.nessie.decide import (
     check_hash,
     commit_meta,
     commit_times,
-    excludes_itself,
     incarnation_of,
     is_abandoned,
     is_fenced,
@@ -87,8 +86,6 @@ class TestOperations:
     def test_nothing_to_do_is_one_operation(self) -> None:
         made = operations(request({}, {}), SEEN, FRESH)
         assert [each["type"] for each in made] == ["UNCHANGED"]
-        assert not excludes_itself(made)
-        assert excludes_itself(operations(request({T: Put(TABLE)}, {T: None}), SEEN, FRESH))
 
     def test_a_merge_parent_is_a_property(self) -> None:
         made = commit_meta(request({}, {}, merge_parent="b" * 64, properties={"x": "y"}))

@@ -17,7 +17,7 @@ from headwater.storage.memory import MemoryStore
 from headwater.storage.port import Create
 from headwater.sync.copy.metrics import Meter
 from headwater.sync.copy.model import BatchReport, CopyBatch, CopyItem
-from headwater.sync.copy.opening import open_ports
+from headwater.sync.copy.opening import FittingMover, open_ports
 from headwater.sync.copy.protocol import Copier
 from headwater.sync.copy.rclone import RcloneMover
 from headwater.sync.runs.model import Backlog
@@ -87,6 +87,7 @@ def test_the_processes_share_the_bandwidth(tmp_path: Path) -> None:
         "HEADWATER_SYNC_COPY_TRANSFERS": "5",
     }
     mover = World(tmp_path, environ).ports.mover
-    opened = mover._open_other()  # type: ignore[attr-defined]
+    assert isinstance(mover, FittingMover)
+    opened = mover._open_other()
     assert isinstance(opened, RcloneMover)
     assert (opened._options.bandwidth_bytes_per_second, opened._options.transfers) == (10_000, 5)

@@ -232,7 +232,7 @@ class TestUnknownOutcomes:
         self, lake: Lake, world: DirectWorld, *, is_done: bool
     ) -> None:
         world.server.lose("POST", COMMIT, is_done=is_done)
-        world.once_before("POST", COMMIT_PATH, lambda: world.once_before("POST", "/contents", lambda: _down(world)))
+        world.once_before("POST", COMMIT_PATH, lambda: world.once_before("GET", "/history", lambda: _down(world)))
         with pytest.raises(PublishOutcomeUnknownError) as caught:
             lake.load("t", pa.table({"id": [3], "v": ["c"]}), actor="a")
         world.server.is_down = False

@@ -25,10 +25,12 @@ from headwater.kernel.logs import scrub, scrub_value
 
 # Where each command is: those that need Arrow and DuckDB are not loaded for those that do not.
 COMMANDS = {
+    "bootstrap": "bootstrap",
     "branch": "branch",
     "cleanup": "upkeep",
     "commits": "lake",
     "compactions": "optimize",
+    "connect": "connect",
     "demo": "demo",
     "demo-teller": "bank",
     "devservices": "devservices",
@@ -44,6 +46,7 @@ COMMANDS = {
     "refs": "lake",
     "registry": "registry",
     "repair": "upkeep",
+    "route": "route",
     "schema": "schema",
     "sequence": "sequence",
     "serve": "serve",

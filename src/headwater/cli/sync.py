@@ -91,8 +91,8 @@ def step(app: App, words: tuple[str, ...], region: str, history: str | None, as_
     lake, (name,) = split(app, words, "STEP")
     if name not in list(Step):
         raise UsageError(f"there is no step {name!r}", hint=", ".join(Step))
-    with _leased(app, lake, region) as (ground, lease):
-        goals = _goals(app, ground, (), history)
+    with leased_ground(app, lake, region) as (ground, lease):
+        goals = goals_of(app, ground, (), history)
         found = open_syncing(ground, lease).advance(goals, lease, Step(name), told=lambda *_: None)
     if as_json:
         print_json({"region": region, "run": None if found is None else run_shape(found)})
@@ -186,13 +186,14 @@ def _print_checked(found: Checked) -> None:
         click.echo(f"{table}: {counted(count, 'row')}, the same as main")
 
 
-def _goals(app: App, ground: Ground, tables: tuple[str, ...], history: str | None) -> Goals:
+def goals_of(app: App, ground: Ground, tables: tuple[str, ...], history: str | None) -> Goals:
+    """What is wanted of a replica, by the options of a command."""
     goals = ground.goals(History(history or app.settings.sync.history))
     return replace(goals, tables=tuple(TableKey.parse(each) for each in tables)) if tables else goals
 
 
 @contextmanager
-def _leased(app: App, lake: str, region: str) -> Iterator[tuple[Ground, RegionLease]]:
+def leased_ground(app: App, lake: str, region: str) -> Iterator[tuple[Ground, RegionLease]]:
     """What the sync of a region stands on, and the right to do it."""
     holder = f"{socket.gethostname()}:{os.getpid()}"
     with (
@@ -208,8 +209,8 @@ def _catch_up(app: App, lake: str, region: str, tables: tuple[str, ...], history
         if not as_json:
             click.echo(f"{run.spec.target.hash[:12]}  {step}")
 
-    with _leased(app, lake, region) as (ground, lease):
-        runs = open_syncing(ground, lease).catch_up(_goals(app, ground, tables, history), lease, told=told)
+    with leased_ground(app, lake, region) as (ground, lease):
+        runs = open_syncing(ground, lease).catch_up(goals_of(app, ground, tables, history), lease, told=told)
     if as_json:
         print_json({"region": region, "runs": [run_shape(each) for each in runs]})
         return
@@ -221,7 +222,7 @@ def _print_next(
     app: App, lake: str, region: str, tables: tuple[str, ...], history: str | None, *, as_json: bool
 ) -> None:
     with app.open_sync(lake, region) as ground:
-        spec = open_syncing(ground).next_spec(_goals(app, ground, tables, history))
+        spec = open_syncing(ground).next_spec(goals_of(app, ground, tables, history))
     if as_json:
         print_json({"region": region, "next": None if spec is None else _spec_shape(spec)})
     elif spec is None:
@@ -257,6 +258,7 @@ def _spec_shape(spec: RunSpec) -> dict[str, object]:
         "history": str(spec.history),
         "tables": None if spec.tables is None else [str(each) for each in spec.tables],
         "fast_forward": spec.is_forward,
+        "shipped": str(spec.shipped),
     }
 
 

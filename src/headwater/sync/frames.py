@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyiceberg.manifest import ManifestFile
 
 from headwater.sync.diff.model import Needed
-from headwater.sync.localise.decide import is_worth_spreading
 from headwater.sync.localise.frames import spread_on
-from headwater.sync.localise.manifest import localise_manifests
 from headwater.sync.localise.model import ManifestDone, ManifestWork, Place
 from headwater.sync.plan.frames import plan_on
 from headwater.sync.plan.protocol import Planning
@@ -45,7 +43,5 @@ class SparkHelpers:
         return plan_on(self._session(), self._sent.planning, manifests, others, tasks=self._tasks)
 
     def localise(self, works: Sequence[ManifestWork]) -> Iterable[ManifestDone]:
-        """Manifests, localised; a few of them here."""
-        if not is_worth_spreading(works):
-            return localise_manifests(self._sent.place(), works)
+        """Manifests, localised."""
         return spread_on(self._session(), self._sent.place, tasks=self._tasks)(works)

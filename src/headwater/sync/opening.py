@@ -30,7 +30,7 @@ from headwater.sync.plan.presence import HeadPresence
 from headwater.sync.plan.protocol import BeingDeletedError, Planning
 from headwater.sync.promote.protocol import Promoter
 from headwater.sync.protocol import Goals, Syncing, Workshop
-from headwater.sync.runs.model import History, Run, RunState
+from headwater.sync.runs.model import History, Run, RunState, Shipped
 from headwater.sync.runs.store import Runs
 from headwater.sync.steps import Helpers, Parts, Steps
 from headwater.sync.verify.protocol import Verifier
@@ -148,6 +148,7 @@ def open_planning(ground: Standing, run: Run, claims: Claims, claimed: ClaimRun)
         claim,
         f"{region.reserved_prefix}sync/{run.id}",
         BatchLimits(sync.batch_files, sync.batch_bytes),
+        run.spec.shipped,
     )
 
 
@@ -221,7 +222,12 @@ def _workshop(ground: Ground, lease: RegionLease | None) -> Workshop:
                 ground.clock,
                 processes=sync.copy_processes,
             ),
-            Verifier(ports, rate=sync.verify_sample_rate, concurrency=sync.verify_concurrency),
+            Verifier(
+                ports,
+                rate=sync.verify_sample_rate,
+                concurrency=sync.verify_concurrency,
+                needs_proof=run.spec.shipped is Shipped.NO,
+            ),
             _promoter(ground),
             _observer(ground),
             ground.clock,

@@ -30,7 +30,7 @@ from typing import Protocol
 from headwater.catalog.model import TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import ConflictError, HeadwaterError, OutcomeUnknownError, UnavailableError
+from headwater.kernel.errors import ConflictError, HeadwaterError, OutcomeUnknownError, RefusedError, UnavailableError
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.logs import Log
 from headwater.kernel.metrics import Metrics
@@ -43,7 +43,7 @@ from headwater.sync.observe.metrics import FAST_FORWARDS, OLDEST_PENDING
 from headwater.sync.promote.model import Next
 from headwater.sync.promote.protocol import Promoter, is_part_of
 from headwater.sync.runs.decide import reason_to_abandon
-from headwater.sync.runs.model import STEPS, Backlog, History, Run, RunSpec, RunState, Step
+from headwater.sync.runs.model import STEPS, Backlog, History, Run, RunSpec, RunState, Shipped, Step
 from headwater.sync.runs.store import Runs
 from headwater.sync.steps import Steps
 
@@ -73,12 +73,34 @@ class Workshop(Protocol):
 
 @dataclass(frozen=True)
 class Goals:
-    """What is wanted of a replica: by which rules, how much history, which tables; a subset moves no origin (R7)."""
+    """What is wanted of a replica: by which rules, how much history, which tables; a subset moves no origin (R7).
+
+    Of a replica that begins with `shipped` files, the first commit that it shows is `cutover`; the newest by default.
+    """
 
     generation: int
     made_with: str
     history: History
     tables: tuple[TableKey, ...] | None = None
+    shipped: Shipped = Shipped.NO
+    cutover: Origin | None = None
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether there is nothing to be caught up with after one run."""
+        return self.tables is not None or self.shipped is not Shipped.NO
+
+
+class HandedOverError(RefusedError):
+    """A replica that shows something already does not begin again."""
+
+    def __init__(self, region: str, shown: Origin) -> None:
+        super().__init__(
+            f"{region} shows main at {shown.hash} already, and goes on from there",
+            hint="`headwater sync run` brings it to what main shows",
+            region=region,
+            shown=shown.hash,
+        )
 
 
 @dataclass(frozen=True)
@@ -138,10 +160,9 @@ class Syncing:
         done: list[Run] = []
         while (run := self._next(goals, leased.fence)) is not None:
             done.append(self._carry_out(run, leased, told))
-            if goals.tables is not None:
-                break
-        if done and done[-1].spec.is_forward:
-            self._runs.forward_is_done(self._region)
+            if goals.is_one_run:
+                return tuple(done)
+        self._is_forward()
         return tuple(done)
 
     def advance(self, goals: Goals, leased: Leased, until: Step, *, told: Callable[[Run, Step], None]) -> Run | None:
@@ -151,6 +172,8 @@ class Syncing:
         """
         self._runs.take(self._region, leased.fence)
         run = self._next(goals, leased.fence)
+        if run is None:
+            self._is_forward()
         if run is None or (run.done is not None and STEPS.index(run.done) >= STEPS.index(until)):
             return run
         return self._carry_out(run, leased, told, until=until)
@@ -159,11 +182,11 @@ class Syncing:
         """What the next run would be; None when the replica shows everything."""
         replica = self._promoter.replica(self._branch)
         shown = replica.shown(goals.made_with)
-        if goals.tables is not None:
+        if goals.is_one_run:
             newest = self._pending(Replica(self._branch, replica.head))
             if newest is None:
                 return None
-            return self._spec(goals, replica, newest.newest, is_forward=False)
+            return self._spec(goals, replica, goals.cutover or newest.newest, is_forward=False)
         target = next_target(
             self._pending(Replica(self._branch, replica.head, shown)),
             self._clock.now(),
@@ -182,6 +205,7 @@ class Syncing:
             goals.history,
             goals.tables,
             is_forward,
+            goals.shipped,
         )
 
     def _next(self, goals: Goals, fence: int) -> Run | None:
@@ -195,6 +219,8 @@ class Syncing:
             self._runs.end(found, RunState.ABANDONED, fence, error=reason)
         if wanted is None:
             return None
+        if wanted.shipped is not Shipped.NO:
+            self._refuse_again(wanted)
         if wanted.is_forward:
             self._metrics.count(FAST_FORWARDS, region=self._region)
         return self._runs.begin(new_ulid(self._clock, self._randomness), wanted, fence)
@@ -204,7 +230,23 @@ class Syncing:
         compared = wanted or self._spec(goals, replica, found.spec.target, is_forward=False)
         main = self._catalog.ref(ORIGIN_BRANCH).hash
         is_on_main = is_part_of(self._catalog, found.spec.target, main)
-        return reason_to_abandon(found, compared, is_target_on_main=is_on_main)
+        return reason_to_abandon(found, compared, is_target_on_main=is_on_main, cutover=goals.cutover)
+
+    def _refuse_again(self, wanted: RunSpec) -> None:
+        """A replica begins once, at a commit of `main`: all that comes after it is brought by the runs that follow."""
+        if wanted.shown is not None:
+            raise HandedOverError(self._region, wanted.shown)
+        if not is_part_of(self._catalog, wanted.target, self._catalog.ref(ORIGIN_BRANCH).hash):
+            raise RefusedError(
+                f"{wanted.target.hash} is not part of main",
+                hint="name the commit of main, or its tag, that the shipped files were taken from",
+                commit=wanted.target.hash,
+            )
+
+    def _is_forward(self) -> None:
+        """The replica shows the newest: who asked for that, if anybody did, has it."""
+        if self._runs.forward_is_asked(self._region):
+            self._runs.forward_is_done(self._region)
 
     def _carry_out(
         self, run: Run, leased: Leased, told: Callable[[Run, Step], None], *, until: Step = STEPS[-1]

@@ -32,6 +32,8 @@ from headwater.sync.copy.protocol import Copier
 from headwater.sync.diff.manifest import live_files
 from headwater.sync.diff.model import Goal, Needed
 from headwater.sync.diff.protocol import TableDiff, diff_table, find_goal
+from headwater.sync.localise.decide import is_worth_spreading
+from headwater.sync.localise.manifest import localise_manifests
 from headwater.sync.localise.model import ManifestDone, ManifestWork, Place
 from headwater.sync.localise.protocol import localise
 from headwater.sync.localise.view import localise_view
@@ -202,10 +204,15 @@ class Steps:
     def _localised(self, after: TableContent, shown: Content | None) -> TableContent:
         parts = self._parts
         promoted = shown.metadata_location if isinstance(shown, TableContent) else None
-        helpers = parts.helpers() if parts.helpers is not None else None
-        spread = None if helpers is None else helpers.localise
-        made = localise(parts.place, after.metadata_location, spread=spread, promoted=promoted)
+        made = localise(parts.place, after.metadata_location, spread=self._spread, promoted=promoted)
         return replace(after, metadata_location=made.location)
+
+    def _spread(self, works: Sequence[ManifestWork]) -> Iterable[ManifestDone]:
+        """Manifests, localised; a few of them here, with what is open already."""
+        parts = self._parts
+        if parts.helpers is None or not is_worth_spreading(works):
+            return localise_manifests(parts.place, works)
+        return parts.helpers().localise(works)
 
     def _localised_view(self, content: ViewContent) -> ViewContent:
         return replace(content, metadata_location=localise_view(self._parts.place, content.metadata_location))

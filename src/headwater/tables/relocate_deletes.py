@@ -72,7 +72,10 @@ def relocate_position_deletes(data: bytes, location: str, file_format: str, reso
 
 
 def _parquet(data: bytes, location: str, resolve: Resolve) -> MovedPositions:
-    with pq.ParquetFile(io.BytesIO(data)) as file:
+    schema = pq.read_schema(io.BytesIO(data))
+    path = schema.names[_column(schema, DELETE_FILE_PATH_ID, location)]
+    # A path stands there millions of times; each is held once.
+    with pq.ParquetFile(io.BytesIO(data), read_dictionary=[path]) as file:
         table, properties = file.read(), file.metadata.metadata or {}
         codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
     moved, bounds = _sorted(table, location, resolve)
@@ -91,28 +94,32 @@ def _parquet(data: bytes, location: str, resolve: Resolve) -> MovedPositions:
 
 def _orc(data: bytes, location: str, resolve: Resolve) -> MovedPositions:
     file = orc.ORCFile(io.BytesIO(data))
-    moved, bounds = _sorted(file.read(), location, resolve)
+    table = file.read()
+    moved, bounds = _sorted(table, location, resolve)
     out = io.BytesIO()
-    orc.write_table(moved, out, compression=file.compression)
+    orc.write_table(moved.cast(table.schema), out, compression=file.compression)
     return MovedPositions(out.getvalue(), bounds)
 
 
 def _sorted(table: pa.Table, location: str, resolve: Resolve) -> tuple[pa.Table, tuple[str, str] | None]:
     """The rows with other paths, in the order that the specification asks for; and the first and the last path."""
     path, position = (_column(table.schema, each, location) for each in (DELETE_FILE_PATH_ID, DELETE_FILE_POSITION_ID))
-    field = table.schema.field(path)
-    packed = table.column(path).cast(pa.string()).combine_chunks().dictionary_encode()
-    packed = packed.combine_chunks() if isinstance(packed, pa.ChunkedArray) else packed
-    places = pa.array([resolve(each) for each in packed.dictionary.to_pylist()], pa.string())
-    paths = places.take(packed.indices)
-    moved = table.set_column(path, field, paths.cast(field.type))
+    column = table.column(path)
+    packed = column if pa.types.is_dictionary(column.type) else column.cast(pa.string()).dictionary_encode()
+    packed = packed.unify_dictionaries().combine_chunks()
+    packed = packed.chunk(0) if isinstance(packed, pa.ChunkedArray) else packed
+    places = [resolve(each) for each in packed.dictionary.to_pylist()]
+    # In their order, so that to compare the numbers of two is to compare the paths.
+    ordered = sorted(set(places))
+    numbers = {place: number for number, place in enumerate(ordered)}
+    codes = pa.array([numbers[each] for each in places], pa.int32()).take(packed.indices)
+    paths = pa.DictionaryArray.from_arrays(codes, pa.array(ordered, pa.string()))
     order = pc.sort_indices(
-        pa.table({"path": paths, "position": table.column(position)}),
+        pa.table({"path": codes, "position": table.column(position)}),
         sort_keys=[("path", "ascending"), ("position", "ascending")],
     )
-    lowest, highest = pc.min_max(places).as_py().values()
-    # A selection of columns would lose the field ids; a selection of rows does not.
-    return moved.take(order), None if lowest is None else (lowest, highest)
+    moved = table.set_column(path, table.schema.field(path).with_type(paths.type), paths)
+    return moved.take(order), (ordered[0], ordered[-1]) if ordered else None
 
 
 def _column(schema: pa.Schema, field_id: int, location: str) -> int:

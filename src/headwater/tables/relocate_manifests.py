@@ -36,7 +36,7 @@ _OPTIONAL: Final = (_COLUMN_SIZES, _LOWER, _UPPER, _SPLITS, _REFERENCED)
 _OF_DELETES: Final = frozenset({_STATUS, _PATH, _FORMAT, _SIZE, _CONTENT, *_OPTIONAL})
 _DELETED, _POSITIONS = 2, 1
 _NULL, _PRESENT = b"\x00", b"\x02"
-_GROUP_BYTES: Final = 4 * 1024 * 1024
+_GROUP_BYTES: Final = 1024 * 1024
 
 
 class DeleteKind(enum.StrEnum):
@@ -84,7 +84,7 @@ def relocate_data_manifest(data: bytes, location: str, resolve: Resolve, *, entr
 
 
 def _in_groups(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Blocks that are looked at together. All of a large manifest at once would take a gigabyte."""
+    """Blocks that are looked at together. All of a large manifest at once would take hundreds of megabytes."""
     some: list[tuple[int, bytes]] = []
     size_bytes = 0
     for count, plain in blocks:

@@ -133,11 +133,6 @@ def _put(key: TableKey, content: Content, before: Content | None, moved: set[str
     return {"type": "PUT", "key": key_to_json(key.elements), "content": body}
 
 
-def excludes_itself(operations: Sequence[Json]) -> bool:
-    """Whether the same commit, sent twice on one head, can land only once: it changes a key that it names."""
-    return any(each["type"] != "UNCHANGED" for each in operations)
-
-
 def commit_meta(request: CommitRequest) -> Json:
     """What the log will say."""
     properties: Mapping[str, str] = request.all_properties

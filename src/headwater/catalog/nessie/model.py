@@ -25,6 +25,10 @@ REPLICA_PREFIX = "main_replica_"
 
 MERGE_PARENT_PROPERTY = "headwater.merge-parent"
 
+# By then a server has ended a commit, one way or the other: Nessie gives up after 5 seconds, unless it is told
+# otherwise (`nessie.version.store.persist.commit-timeout-millis`).
+SETTLE_SECONDS = 15.0
+
 # How far commit times of several servers' clocks may be out of order, in commits; see `decide.commit_times`.
 LOOKBACK = 8
 

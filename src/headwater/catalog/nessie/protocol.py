@@ -16,11 +16,9 @@ of the keys that it names differs between there and the head. So:
 Invariants:
 
     1  What a request rests on is read at one commit, judged, and compared by Nessie with the head in the act itself.
-    2  A commit whose answer was lost is looked for in the log before anything else is said or sent. It is sent again
-       only if it changes a key that it names: of two that were sent from one state, or one after the other, Nessie
-       takes one. Otherwise, and when patience ends, its outcome is unknown, with its operation (P3).
-    3  Who was told of a conflict had read, at a head that did not have the operation, that something it rests on has
-       changed; what is still on its way rests on the same.
+    2  A commit whose answer was lost is looked for in the log, by its operation, for longer than a server may take for
+       it. Found: it is reported. Not found: it is proven absent. Whoever cannot look does not know (P3).
+    3  Nothing is sent twice. Whoever is told of a conflict, or that nothing was committed, has nothing on its way.
 
 Commit point: Nessie's own commit; of one that must follow on a head, the assignment.
 
@@ -53,7 +51,6 @@ from headwater.catalog.model import Commit, CommitRequest, Content, RefKind, Tab
 from headwater.catalog.nessie.codec import content_of, elements_of, key_of, kind_of
 from headwater.catalog.nessie.decide import (
     commit_meta,
-    excludes_itself,
     incarnation_of,
     is_abandoned,
     is_own_ref,
@@ -62,14 +59,16 @@ from headwater.catalog.nessie.decide import (
     needs_assignment,
     operations,
 )
-from headwater.catalog.nessie.model import FENCE, TEMPORARIES, Json, Seen
+from headwater.catalog.nessie.model import FENCE, SETTLE_SECONDS, TEMPORARIES, Json, Seen
 from headwater.catalog.nessie.refs import NessieRefs
 from headwater.catalog.nessie.transport import LostAnswerError, RejectedError, ref_path
 from headwater.catalog.port import Held, Keeping, TableHeads
-from headwater.kernel.errors import ConflictError, HeadwaterError, OutcomeUnknownError, UnavailableError
+from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError, UnavailableError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.logs import Log
+
+_LOOK_EVERY_SECONDS = 0.5
 
 _log = Log("catalog")
 
@@ -119,27 +118,18 @@ class NessieCatalog(NessieRefs):
         if request.merge_parent is not None:
             self._require_commit(request.merge_parent)
         patience = self._retry.patience()
-        lost: LostAnswerError | None = None
-        lost_above: str | None = None
         while True:
-            with _unless_lost(lost, request):
-                seen = self._look(request)
-                if lost is not None and (done := self._outcome_of(request, lost_above)) is not None:
-                    return done
-                self._judge(request, seen)
+            seen = self._look(request)
+            self._judge(request, seen)
             wanted = operations(request, seen, new_ulid(self._clock, self._randomness))
-            if lost is not None and not needs_assignment(request) and not excludes_itself(wanted):
-                raise _unknown(request, lost)
+            sent_at = self._clock.monotonic()
             try:
-                with _unless_lost(lost, request):
-                    landed = self._send(request, seen, wanted)
+                landed = self._send(request, seen, wanted)
             except _OvertakenError as error:
                 if not patience.wait():
-                    raise (_unknown(request, lost) if lost else CatalogBusyError(self.name)) from error
+                    raise CatalogBusyError(self.name) from error
             except LostAnswerError as error:
-                lost, lost_above = error, lost_above or seen.hash
-                if not patience.wait():
-                    raise _unknown(request, lost) from error
+                return self._settled(request, seen.hash, sent_at, error)
             else:
                 hit(Failpoint.NESSIE_COMMIT_AFTER_COMMIT)
                 return self._reported(request, landed)
@@ -238,8 +228,21 @@ class NessieCatalog(NessieRefs):
 
     # What became of it
 
-    def _outcome_of(self, request: CommitRequest, above: str | None) -> Commit | None:
-        return self.outcome(request.branch, request.operation, above=above)
+    def _settled(self, request: CommitRequest, above: str, sent_at: float, lost: LostAnswerError) -> Commit:
+        """The commit whose answer was lost; one that is not in the log by the time a server gives up never will be."""
+        while True:
+            is_last = self._clock.monotonic() >= sent_at + SETTLE_SECONDS
+            try:
+                found = self.outcome(request.branch, request.operation, above=above)
+            except HeadwaterError as error:
+                raise CommitOutcomeUnknownError(request.branch, request.operation, error.message) from lost
+            if found is not None:
+                return found
+            if is_last:
+                raise UnavailableError(
+                    f"nothing was committed: {lost.message}", hint="try again", operation=request.operation
+                ) from lost
+            self._clock.sleep(_LOOK_EVERY_SECONDS)
 
     def _reported(self, request: CommitRequest, landed: str) -> Commit:
         try:
@@ -248,20 +251,3 @@ class NessieCatalog(NessieRefs):
             raise CommitOutcomeUnknownError(
                 request.branch, request.operation, f"it was committed as {landed}, which cannot be read: {error}"
             ) from error
-
-
-@contextmanager
-def _unless_lost(lost: LostAnswerError | None, request: CommitRequest) -> Iterator[None]:
-    """What goes wrong now does not make known what became of a commit that was sent before (P3)."""
-    try:
-        yield
-    except (ConflictError, _OvertakenError, LostAnswerError):
-        raise  # a look found that something changed which the commit rests on; or it was sent again
-    except HeadwaterError as error:
-        if lost is None:
-            raise
-        raise _unknown(request, error) from error
-
-
-def _unknown(request: CommitRequest, why: HeadwaterError) -> CommitOutcomeUnknownError:
-    return CommitOutcomeUnknownError(request.branch, request.operation, why.message)

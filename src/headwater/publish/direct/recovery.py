@@ -18,7 +18,7 @@ from headwater.kernel.ids import Ulid
 from headwater.publish.errors import SidecarCorruptError
 from headwater.publish.model import Recovered, Sidecar
 
-# Nessie ends a commit after 5 seconds (`nessie.version.store.persist.commit-timeout-millis`).
+# By then a server has ended a commit, one way or the other: see catalog/nessie.
 SETTLE_SECONDS = 15.0
 _LOOK_EVERY_SECONDS = 1.0
 

@@ -22,8 +22,10 @@ Commit points: the transaction of each call. What a crash after each step leaves
     end_delete      nothing
 
 For sync: claim everything that the run needs, before it is verified; `hold` it for the time of the promotion, and do
-not promote later than that. For reclaim: `begin_delete`, then delete within the lease, counted by one's own clock
-from before the call, then `end_delete`. When the database does not answer, nothing is deleted.
+not promote later than that. For reclaim: `begin_delete`, then see once more that no head refers to the file (what was
+promoted before the mark is seen then, and whoever claims later sees the mark), then delete, then `end_delete`. The
+lease, counted by one's own clock from before the call, outlasts every request that may still be on its way; a file
+whose time is up stays marked, for the next executor. When the database does not answer, nothing is deleted.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from headwater.sync.localise.model import ManifestWork
 from headwater.sync.runs.model import History
 from headwater.tables.relocate_lists import ListLine
 
-# Below this a second process takes longer to be asked than to do it. About half a second of work on one core.
-SPREAD_FROM = 60_000
+# With less to do, others would take longer to be asked than it takes to do it. About a second of work on one core.
+SPREAD_FROM = 100_000
 # A delete file is read and written; an entry in a manifest of data files is not.
 _DELETES_WEIGH = 1_000
 # Where a manifest list does not say how many entries a manifest has.

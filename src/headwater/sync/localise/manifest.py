@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
 
 from headwater.sync.localise.codec import digest_of, location_of
 from headwater.sync.localise.model import ManifestDone, ManifestWork, Output, OutputKind, Place
-from headwater.sync.localise.store import create, length_of
+from headwater.sync.localise.store import create, length_of, side_by_side
 from headwater.tables.relocate_deletes import relocate_position_deletes, relocate_vectors
 from headwater.tables.relocate_manifests import (
     DeleteEntry,
@@ -19,12 +17,6 @@ from headwater.tables.relocate_manifests import (
     relocate_delete_manifest,
 )
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-# Side by side: most of the time goes into waiting for stores, and into code that lets other threads run.
-_WORKERS = 4
-
 
 def localise_manifests(place: Place, works: Sequence[ManifestWork]) -> Iterator[ManifestDone]:
     """What each manifest has become."""
@@ -32,7 +24,7 @@ def localise_manifests(place: Place, works: Sequence[ManifestWork]) -> Iterator[
     outputs = [_manifest_output(place, each) for each in of_data]
     if outputs:
         place.outputs.record(outputs)
-    yield from _side_by_side(lambda work: _data_manifest(place, work), of_data)
+    yield from side_by_side(lambda work: _data_manifest(place, work), of_data)
     for work in works:
         if work.is_deletes:
             yield _delete_manifest(place, work)
@@ -68,7 +60,7 @@ def _delete_manifest(place: Place, work: ManifestWork) -> ManifestDone:
     results = dict(
         zip(
             entries,
-            _side_by_side(lambda each: _delete_file(place, each, outputs[each.location].location), entries.values()),
+            side_by_side(lambda each: _delete_file(place, each, outputs[each.location].location), entries.values()),
             strict=True,
         )
     )
@@ -126,9 +118,3 @@ class _Noting:
         place = self._resolve(path)
         self.has_changed = self.has_changed or place != path
         return place
-
-
-def _side_by_side(do: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-    """The results in order. Few at a time are under way, so that few are in memory."""
-    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="localise") as pool:
-        yield from pool.map(do, items)

@@ -31,7 +31,7 @@ The driver holds a line for each manifest, and never one for each file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -41,7 +41,7 @@ from headwater.sync.localise.codec import digest_in, digest_of, location_of, ver
 from headwater.sync.localise.decide import SnapshotToKeep, snapshots_to_keep, work_of
 from headwater.sync.localise.manifest import localise_manifests
 from headwater.sync.localise.model import Localised, ManifestDone, ManifestWork, Output, OutputKind, Place
-from headwater.sync.localise.store import create
+from headwater.sync.localise.store import create, side_by_side
 from headwater.tables.avro import DAMAGE, said
 from headwater.tables.manifests import MANIFEST_LIST_SEAL, manifest_list_seal
 from headwater.tables.model import TableCorruptError
@@ -50,8 +50,8 @@ from headwater.tables.relocate_metadata import MovedList, open_document, relocat
 
 # Does the work, here or elsewhere; the order of the answers is free.
 Spread: TypeAlias = Callable[[Sequence[ManifestWork]], Iterable[ManifestDone]]
-# Lines of manifest lists that are held at a time; each takes a kilobyte.
-_HELD_LINES: Final = 50_000
+# They are held until their manifests are done; a line takes a kilobyte.
+_LISTS_AT_ONCE: Final = 16
 
 _log = Log("sync.localise")
 
@@ -115,31 +115,24 @@ class _Table:
                 missing.append(each)
             else:
                 found[each.snapshot_id] = known
-        for some in self._fetched(missing, summaries):
-            self._localise_manifests([opened for _, opened in some])
-            for each, opened in some:
+        for start in range(0, len(missing), _LISTS_AT_ONCE):
+            some = missing[start : start + _LISTS_AT_ONCE]
+            opened = list(side_by_side(lambda each: self._open(each, summaries[each.snapshot_id]), some))
+            self._localise_manifests(opened)
+            moved = side_by_side(lambda pair: self._write_list(*pair), zip(some, opened, strict=True))
+            for each, (location, content, is_ours) in zip(some, moved, strict=True):
                 has_seal = MANIFEST_LIST_SEAL in summaries[each.snapshot_id]
-                found[each.snapshot_id] = self._write_list(each, opened, has_seal=has_seal)
+                found[each.snapshot_id] = MovedList(
+                    location, manifest_list_seal(location, content) if has_seal else None
+                )
+                self._count(lists_read=1, lists_written=int(is_ours))
         return {each.snapshot_id: found[each.snapshot_id] for each in keep}
 
     def _digest(self, snapshot: SnapshotToKeep) -> str:
         return digest_of(self._place, OutputKind.MANIFEST_LIST, snapshot.manifest_list, snapshot.version)
 
-    def _fetched(
-        self, snapshots: Sequence[SnapshotToKeep], summaries: Mapping[int, dict[str, str]]
-    ) -> Iterator[list[tuple[SnapshotToKeep, ManifestList]]]:
-        """Manifest lists, as many at a time as fit into memory."""
-        some: list[tuple[SnapshotToKeep, ManifestList]] = []
-        held = 0
-        for each in snapshots:
-            data = self._place.files.read(each.manifest_list)
-            some.append((each, open_manifest_list(data, each.manifest_list, summaries[each.snapshot_id])))
-            held += len(some[-1][1].lines)
-            if held >= _HELD_LINES:
-                yield some
-                some, held = [], 0
-        if some:
-            yield some
+    def _open(self, snapshot: SnapshotToKeep, summary: Mapping[str, str]) -> ManifestList:
+        return open_manifest_list(self._place.files.read(snapshot.manifest_list), snapshot.manifest_list, summary)
 
     def _localise_manifests(self, lists: Sequence[ManifestList]) -> None:
         works: dict[str, ManifestWork] = {}
@@ -154,30 +147,25 @@ class _Table:
             else:
                 self._manifests[work.source] = known
                 reused += 1
-        told = self.told
-        read = written = deletes = 0
         for done in self._spread(tuple(works.values())) if works else ():
             self._manifests[done.source] = MovedManifest(done.location, done.length_bytes)
-            read, written = read + done.manifests_read, written + done.manifests_written
-            deletes += done.deletes_written
             reused += not done.manifests_written
-        self.told = replace(
-            told,
-            manifests_read=told.manifests_read + read,
-            manifests_written=told.manifests_written + written,
-            manifests_reused=told.manifests_reused + reused,
-            deletes_written=told.deletes_written + deletes,
-        )
+            self._count(
+                manifests_read=done.manifests_read,
+                manifests_written=done.manifests_written,
+                deletes_written=done.deletes_written,
+            )
+        self._count(manifests_reused=reused)
 
-    def _write_list(self, snapshot: SnapshotToKeep, opened: ManifestList, *, has_seal: bool) -> MovedList:
+    def _write_list(self, snapshot: SnapshotToKeep, opened: ManifestList) -> tuple[str, bytes, bool]:
         content = opened.relocated(self._manifests)
-        digest = self._digest(snapshot)
-        location = location_of(self._place, OutputKind.MANIFEST_LIST, digest, content=content)
+        location = location_of(self._place, OutputKind.MANIFEST_LIST, self._digest(snapshot), content=content)
         self._place.outputs.record([Output(location, OutputKind.MANIFEST_LIST, snapshot.manifest_list)])
         _, is_ours = create(self._place, location, content)
-        told = self.told
-        self.told = replace(told, lists_read=told.lists_read + 1, lists_written=told.lists_written + int(is_ours))
-        return MovedList(location, manifest_list_seal(location, content) if has_seal else None)
+        return location, content, is_ours
+
+    def _count(self, **more: int) -> None:
+        self.told = replace(self.told, **{name: getattr(self.told, name) + value for name, value in more.items()})
 
 
 def _known(place: Place, promoted: str | None) -> _Known:

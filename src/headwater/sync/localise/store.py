@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
 from headwater.kernel.errors import UnavailableError
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
 from headwater.storage.port import Create
 from headwater.sync.localise.model import Place
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# Most of the time goes into waiting for stores, and into code that lets other threads run.
+_WORKERS = 8
+
+
+def side_by_side(do: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+    """The results in order. After an error no more is begun."""
+    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="localise") as pool:
+        yield from pool.map(do, items)
 
 
 def length_of(place: Place, location: str) -> int | None:

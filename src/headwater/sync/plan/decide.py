@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from headwater.regions.resolve import Resolution
 from headwater.sync.diff.model import Needed
 from headwater.sync.plan.model import BatchLimits, Found, NotYetThereError, OccupiedError, PlannedFile, SizesDifferError
+from headwater.sync.runs.model import Shipped
 from headwater.tables.reach import ReachKind
 
 # Files that hold paths are written anew by localise, and the replica never shows the original.
@@ -30,10 +31,10 @@ def once(needed: Iterable[Needed]) -> Iterator[Needed]:
             raise SizesDifferError(each.uri, size_bytes, each.size_bytes)
 
 
-def planned(resolution: Resolution, size_bytes: int, found: Found | None) -> PlannedFile:
+def planned(resolution: Resolution, size_bytes: int, found: Found | None, shipped: Shipped = Shipped.NO) -> PlannedFile:
     """What is done about one file.
 
-    there, of the same size      not copied; its bytes are compared unless its checksum is known
+    there, of the same size      not copied; its bytes are compared unless its checksum is known, or it was shipped
     there, of another size       refused: nothing is overwritten
     not there, and ours to copy  copied
     not there, and local         copied all the same: it is looked for in the other regions
@@ -43,7 +44,7 @@ def planned(resolution: Resolution, size_bytes: int, found: Found | None) -> Pla
     if found is not None:
         if found.size_bytes != size_bytes:
             raise OccupiedError(source, destination, size_bytes, found.size_bytes)
-        must_read = found.checksum is None and not resolution.is_local
+        must_read = shipped is Shipped.NO and found.checksum is None and not resolution.is_local
         return PlannedFile(source, destination, size_bytes, is_present=True, must_read=must_read)
     if resolution.is_elsewhere:
         raise NotYetThereError(source, destination, resolution.region)

@@ -75,6 +75,20 @@ class NotYetThereError(RefusedError):
         )
 
 
+class NotLoadedError(RefusedError):
+    """Files that were said to be loaded are not there, and nothing is to be copied."""
+
+    def __init__(self, missing: Sequence[PlannedFile], count: int) -> None:
+        more = f", and {count - 1} more" if count > 1 else ""
+        super().__init__(
+            f"{missing[0].destination} was not loaded{more}: it is needed for {missing[0].source}",
+            hint="load what is missing, or let it be copied: leave out --no-copy",
+            files=[each.destination for each in missing],
+            sources=[each.source for each in missing],
+            count=count,
+        )
+
+
 class SizesDifferError(CorruptError):
     """Two manifests tell different sizes of one file."""
 

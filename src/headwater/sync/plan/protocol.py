@@ -29,8 +29,8 @@ from headwater.storage.port import Create
 from headwater.sync.diff.model import Needed
 from headwater.sync.plan.codec import decode_batch, encode_batch
 from headwater.sync.plan.decide import batched, is_copied, once, planned
-from headwater.sync.plan.model import BatchLimits, PlannedFile, Presence
-from headwater.sync.runs.model import PlannedBatch
+from headwater.sync.plan.model import BatchLimits, NotLoadedError, PlannedFile, Presence
+from headwater.sync.runs.model import PlannedBatch, Shipped
 from headwater.tables.files import Files
 
 # Claims files of a region; returns those that are being deleted, and are not claimed.
@@ -40,6 +40,8 @@ Placed: TypeAlias = tuple[Resolution, int]
 
 # Files that are claimed and looked for together.
 _AT_ONCE = 1_000
+# Files that were not loaded, of which an error tells so many by name.
+_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Planning:
     claim: Claim
     lists_prefix: str
     limits: BatchLimits
+    shipped: Shipped = Shipped.NO
 
 
 class BeingDeletedError(ConflictError):
@@ -97,6 +100,8 @@ def read_batch(files: Files, batch: PlannedBatch) -> tuple[PlannedFile, ...]:
 
 def _looked_at(planning: Planning, placed: Iterable[Placed]) -> Iterator[PlannedFile]:
     rest = iter(placed)
+    missing: list[PlannedFile] = []
+    lacking = 0
     while some := list(islice(rest, _AT_ONCE)):
         by_region: dict[str, list[str]] = {}
         for resolution, _ in some:
@@ -106,7 +111,12 @@ def _looked_at(planning: Planning, placed: Iterable[Placed]) -> Iterator[Planned
                 raise BeingDeletedError(region, deleting)
         found = planning.presence.look([resolution.destination for resolution, _ in some])
         for resolution, size_bytes in some:
-            yield planned(resolution, size_bytes, found.get(resolution.destination))
+            file = planned(resolution, size_bytes, found.get(resolution.destination), planning.shipped)
+            if planning.shipped is Shipped.ALL and not file.is_present:
+                missing, lacking = [*missing, file][:_NAMED], lacking + 1
+            yield file
+    if missing:  # said at the end, of all of them
+        raise NotLoadedError(missing, lacking)
 
 
 def _write(planning: Planning, files: Sequence[PlannedFile]) -> str:

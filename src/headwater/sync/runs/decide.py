@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from headwater.sync.runs.model import Run, RunSpec, Step
+from headwater.sync.model import Origin
+from headwater.sync.runs.model import Run, RunSpec, Shipped, Step
 
 
-def reason_to_abandon(found: Run, wanted: RunSpec, *, is_target_on_main: bool) -> str | None:
+def reason_to_abandon(
+    found: Run, wanted: RunSpec, *, is_target_on_main: bool, cutover: Origin | None = None
+) -> str | None:
     """Why what a dead process left is not gone on with; None: it is.
 
     Its target may be older than what would be chosen now: what it has copied is needed for that too, and readers get
-    something sooner. But everything that it rests on must be as it was.
+    something sooner. But everything that it rests on must be as it was. A run on shipped files is gone on with by who
+    knows nothing of them; who begins one does not go on with another kind, nor to another `cutover`.
     """
     spec = found.spec
     if found.done in (Step.PROMOTE, Step.OBSERVE):
@@ -24,4 +28,8 @@ def reason_to_abandon(found: Run, wanted: RunSpec, *, is_target_on_main: bool) -
         return f"it keeps the {spec.history} history, and {wanted.history} is wanted"
     if spec.tables != wanted.tables:
         return "other tables are wanted"
+    if wanted.shipped is not Shipped.NO and spec.shipped is not wanted.shipped:
+        return "it takes shipped files in another way"
+    if cutover is not None and spec.target.hash != cutover.hash:
+        return f"it goes to {spec.target.hash}, and {cutover.hash} is wanted"
     return None

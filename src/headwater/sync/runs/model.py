@@ -51,6 +51,19 @@ class History(enum.StrEnum):
     CURRENT = "current"
 
 
+class Shipped(enum.StrEnum):
+    """Whether the files of a run came another way than by our copies, on disks that were carried, and what that means.
+
+    no      nothing did: what is there without our doing is read, byte for byte
+    some    what is there is believed by its size and a sample of its bytes; what is not is copied
+    all     the same, and what is not there is named and refused
+    """
+
+    NO = "no"
+    SOME = "some"
+    ALL = "all"
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """What a run is for, and what it rests on: nothing of it changes while it runs.
@@ -67,6 +80,7 @@ class RunSpec:
     history: History = History.FULL
     tables: tuple[TableKey, ...] | None = None
     is_forward: bool = False
+    shipped: Shipped = Shipped.NO
 
 
 @dataclass(frozen=True)

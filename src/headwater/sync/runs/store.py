@@ -34,7 +34,17 @@ from headwater.kernel.ids import Ulid
 from headwater.sync.model import Origin
 from headwater.sync.runs import tables
 from headwater.sync.runs.codec import decode_content, decode_key, encode_content, encode_key
-from headwater.sync.runs.model import Backlog, History, PlannedBatch, Run, RunLostError, RunSpec, RunState, Step
+from headwater.sync.runs.model import (
+    Backlog,
+    History,
+    PlannedBatch,
+    Run,
+    RunLostError,
+    RunSpec,
+    RunState,
+    Shipped,
+    Step,
+)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -236,6 +246,7 @@ def _as_row(run: Run) -> Mapping[str, object]:
         "history": str(spec.history),
         "tables": None if spec.tables is None else json.dumps([encode_key(each) for each in spec.tables]),
         "is_forward": spec.is_forward,
+        "shipped": str(spec.shipped),
         "state": str(run.state),
         "done": str(run.done) if run.done else None,
         "began_at": run.began_at,
@@ -257,6 +268,7 @@ def _as_run(row: Row[Any]) -> Run:
         History(row.history),
         keys,
         bool(row.is_forward),
+        Shipped(row.shipped),
     )
     ended = {Step(step): datetime.fromisoformat(at) for step, at in json.loads(row.ended).items()}
     done = Step(row.done) if row.done else None

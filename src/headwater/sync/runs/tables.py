@@ -31,6 +31,7 @@ runs = sa.Table(
     sa.Column("history", sa.String(16), nullable=False),
     sa.Column("tables", sa.Text),
     sa.Column("is_forward", sa.Boolean, nullable=False),
+    sa.Column("shipped", sa.String(16), nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("done", sa.String(16)),
     sa.Column("began_at", UtcTimestamp, nullable=False),

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 
+from headwater.kernel.errors import UnavailableError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
 from headwater.storage.errors import ObjectNotFoundError
@@ -35,12 +36,16 @@ _log = Log("sync.verify")
 
 
 class Verifier:
-    """Looks at files, `concurrency` at a time; `rate` of them are read."""
+    """Looks at files, `concurrency` at a time; `rate` of them are read.
 
-    def __init__(self, ports: CopyPorts, *, rate: float, concurrency: int = 32) -> None:
+    Without `needs_proof` a file whose source is out of reach everywhere is believed by its size.
+    """
+
+    def __init__(self, ports: CopyPorts, *, rate: float, concurrency: int = 32, needs_proof: bool = True) -> None:
         self._ports = ports
         self._rate = rate
         self._concurrency = concurrency
+        self._needs_proof = needs_proof
 
     def verify(self, items: Iterable[VerifyItem]) -> VerifyReport:
         """Look at all files, and make good what can be made good. The files are taken some at a time, never all."""
@@ -67,6 +72,8 @@ class Verifier:
         if actual is None:
             return by_size(verified, None)
         expected, origin = self._reference(verified)
+        if expected is None and not self._needs_proof:
+            return replace(found, read_bytes=verified.item.size_bytes)
         return by_content(verified, expected, actual, origin, verified.item.size_bytes)
 
     def _mend(self, finding: Finding) -> tuple[Finding, bool]:
@@ -100,9 +107,18 @@ class Verifier:
             return item.checksum, None
         for uri in (item.source, *self._ports.alternatives(item.source)):
             # A file is never its own proof.
-            if uri != item.destination and (read := self._digest(uri)) is not None:
+            if uri != item.destination and (read := self._digest_of(uri)) is not None:
                 return read, uri
         return None, None
+
+    def _digest_of(self, uri: str) -> str | None:
+        """The SHA-256 of a file to compare with; where no proof is needed, one that is out of reach is passed over."""
+        try:
+            return self._digest(uri)
+        except UnavailableError:
+            if self._needs_proof:
+                raise
+            return None
 
     def _length(self, uri: str) -> int | None:
         store, path = self._ports.files.place(uri)
