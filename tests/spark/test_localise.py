@@ -21,9 +21,12 @@ from headwater.sync.localise.mapping import RegistryMapping
 from headwater.sync.localise.model import Place
 from headwater.sync.localise.protocol import localise
 from headwater.sync.runs.model import History
+from headwater.tables import relocate_lanes
+from headwater.tables.avro import read_container
 from headwater.tables.files import Files
 from headwater.tables.manifests import read_manifest, read_manifest_list
 from headwater.tables.reach import Reached, ReachKind, reach
+from headwater.tables.relocate_avro import records_in
 from tests.fixtures.engines import by_duckdb, by_pyiceberg, by_spark, normal
 from tests.unit.localise_world import REGION, RESERVED, Regions
 
@@ -157,6 +160,25 @@ def test_live_files_after_rewritten_manifests_and_expire(spark: SparkSession, re
         done = regions.localise(source, history=history)
         with regions.others_away():
             assert by_spark(spark, done.location) == expected == by_duckdb(done.location)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_what_spark_writes_is_proven_not_walked(spark: SparkSession, regions: Regions, version: int) -> None:
+    """A real manifest, with partitions and bounds of many types: the fast way is the one that is taken."""
+    spark.sql(
+        f"create table {CATALOG}.d.t (id bigint, name string, at timestamp, price decimal(9,2), raw binary, tags "
+        f"array<string>) using iceberg partitioned by (id) tblproperties ('format-version'='{version}')"
+    )
+    spark.sql(
+        f"insert into {CATALOG}.d.t select id, concat('n', id), timestamp_seconds(id), id / 3, cast('x' as binary), "
+        "array('a', null) from range(40)"
+    )
+    (manifest,) = (regions.folder / "us" / "d" / "t" / "metadata").glob("*-m0.avro")
+    header, _, read = read_container(manifest.read_bytes())
+    blocks = list(read)
+    walked = [[each.fields[100] for each in records_in(header, block, n, frozenset({100}))] for n, block in blocks]
+    assert relocate_lanes._proven(header, blocks, 100) == walked
+    assert sum(map(len, walked)) == 40
 
 
 def test_an_upgraded_table(spark: SparkSession, regions: Regions) -> None:

@@ -27,7 +27,7 @@ REGIONS = ("us", "eu", "asia")
 class Regions:
     """Three regions on one machine."""
 
-    def __init__(self, folder: Path, clock: Clock | None = None, **environ: str) -> None:
+    def __init__(self, folder: Path, clock: Clock | None = None, /, **environ: str) -> None:
         self.folder = folder
         self.url = str(folder / "lake")
         loaded = settings.load(environ={"HEADWATER_SYNC_VERIFY_SAMPLE_RATE": "1", **environ})

@@ -24,7 +24,7 @@ from headwater.app import App
 from headwater.catalog.model import Commit
 from headwater.cli.bank import OPENING, OWNERS, Audit, audit, found
 from headwater.cli.children import Child
-from headwater.cli.demo_regions import RegionsPlay, play_regions, print_regions
+from headwater.cli.demo_regions import RegionsPlay, folder_site, play_regions, print_regions
 from headwater.cli.output import json_option, print_json
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.failpoints import Failpoint
@@ -66,9 +66,16 @@ class Play:
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where to play; a temporary folder by default.")
 @click.option("--transfers", type=click.IntRange(1), default=6, show_default=True, help="Transfers of each teller.")
 @click.option("--master", help="Spark master; the settings' by default.")
+@click.option(
+    "--profile",
+    type=click.Choice(["embedded", "services"]),
+    default="embedded",
+    show_default=True,
+    help="Whether the regions are folders, or S3, PostgreSQL and Nessie on loopback.",
+)
 @json_option
 @click.pass_obj
-def demo(app: App, folder: Path | None, transfers: int, master: str | None, as_json: bool) -> None:
+def demo(app: App, folder: Path | None, transfers: int, master: str | None, profile: str, as_json: bool) -> None:
     """Play the bank, one transaction for a transfer and table by table, kill a teller, and audit all the while."""
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         stage = folder or Path(temporary)
@@ -78,12 +85,16 @@ def demo(app: App, folder: Path | None, transfers: int, master: str | None, as_j
         for is_control in (False, True):
             name = "control" if is_control else "bank"
             plays.append(_play(app, app.init_lake(str(stage / name)), stage / name, console, transfers, is_control))
-        regions = play_regions(app, stage / "regions", console, transfers)
+        # Half as many: every commit is brought to three regions.
+        fewer = max(2, transfers // 2)
+        regions = _play_regions(app, stage / "regions", console, fewer, on_services=profile == "services")
         with console.status("Spark reads the bank"):
             by_spark = _read_with_spark(app, app.open_lake(str(stage / "bank"), read_only=True), master)
         ours, control = plays
         if as_json:
-            print_json({"bank": asdict(ours), "control": asdict(control), "regions": asdict(regions), "spark": by_spark})
+            print_json(
+                {"bank": asdict(ours), "control": asdict(control), "regions": asdict(regions), "spark": by_spark}
+            )
         else:
             print_regions(console, regions)
             _print_ending(console, plays, by_spark)
@@ -132,6 +143,18 @@ def _play(app: App, lake: Lake, folder: Path, console: Console, transfers: int, 
     colour = "red" if play.wrong_audits else "green"
     say(f"[{colour}]of {play.audits} audits, {play.wrong_audits} found books that do not add up[/{colour}]")
     return play
+
+
+def _play_regions(app: App, stage: Path, console: Console, transfers: int, *, on_services: bool) -> RegionsPlay:
+    if not on_services:
+        return play_regions(folder_site(app, stage), console, transfers)
+    # Imported here, because a plain installation has no services.
+    from headwater.cli.demo_services import services_site
+
+    with ExitStack() as stack:
+        with console.status("the services of three regions are started"):
+            site = stack.enter_context(services_site(app, stage))
+        return play_regions(site, console, transfers)
 
 
 class _Teller(Child):

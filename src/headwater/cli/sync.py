@@ -14,11 +14,11 @@ from headwater.app import App
 from headwater.catalog.model import TableKey
 from headwater.cli.lakes import split, words
 from headwater.cli.output import counted, json_option, print_json, print_table
-from headwater.kernel.errors import CorruptError, UnavailableError, UsageError
+from headwater.kernel.errors import ConflictError, CorruptError, UnavailableError, UsageError
 from headwater.kernel.logs import Log
 from headwater.sync.check.model import Checked
 from headwater.sync.check.protocol import Checker
-from headwater.sync.lease import RegionBusyError, RegionLease, leased
+from headwater.sync.lease import RegionLease, leased
 from headwater.sync.opening import Ground, open_syncing
 from headwater.sync.protocol import Goals, Status
 from headwater.sync.runs.model import History, Run, RunSpec, RunState, Step
@@ -68,7 +68,7 @@ def run(
     while True:
         try:
             _catch_up(app, lake, region, tables, history, as_json=as_json)
-        except (UnavailableError, RegionBusyError) as error:
+        except (UnavailableError, ConflictError) as error:  # a region that was lost, too: it may be free again
             if once:
                 raise
             _log.warning("the sync is tried again", region=region, error=str(error))

@@ -38,6 +38,7 @@ class RegionLease:
         self._over = threading.Event()
         self._lost: HeadwaterError | None = None
         self._others: list[Callable[[], None]] = []
+        self._beat = threading.Lock()
         self._thread = threading.Thread(target=self._keep, name="sync-lease", daemon=True)
 
     @property
@@ -53,12 +54,14 @@ class RegionLease:
 
     @contextmanager
     def renewing(self, other: Callable[[], None]) -> Iterator[None]:
-        """While the block lasts, renew this, too, with the same beat."""
+        """While the block lasts, renew this, too, with the same beat; it is over when no beat is under way."""
         self._others.append(other)
         try:
             yield
         finally:
-            self._others.remove(other)
+            # A beat that still went on would find what the caller now gives back, and take it for lost.
+            with self._beat:
+                self._others.remove(other)
 
     def start(self) -> None:
         """Begin to keep it alive."""
@@ -74,8 +77,9 @@ class RegionLease:
         while not self._over.wait(self._every_seconds):
             try:
                 self._held.keep_alive()
-                for each in tuple(self._others):
-                    each()
+                with self._beat:  # nobody leaves meanwhile
+                    for each in tuple(self._others):
+                        each()
             except ConflictError as error:
                 self._lost = error
                 _log.error("the sync of a region was lost to another process", key=self._held.key, error=str(error))

@@ -38,7 +38,7 @@ from headwater.kernel.randomness import Randomness
 from headwater.sync.catchup.decide import next_target, pressure
 from headwater.sync.catchup.model import Limits, Pending, Pressure
 from headwater.sync.catchup.protocol import pending
-from headwater.sync.model import ORIGIN_BRANCH, Origin, Replica
+from headwater.sync.model import ORIGIN_BRANCH, Origin, Replica, origin_to_show
 from headwater.sync.observe.metrics import FAST_FORWARDS, OLDEST_PENDING
 from headwater.sync.promote.model import Next
 from headwater.sync.promote.protocol import Promoter, is_part_of
@@ -152,16 +152,19 @@ class Syncing:
         return Status(self._region, replica, waiting, backlog, raised, self._runs.last(self._region))
 
     def catch_up(self, goals: Goals, leased: Leased, *, told: Callable[[Run, Step], None]) -> tuple[Run, ...]:
-        """Run until the replica shows what `main` showed when the last run began; returns the runs.
+        """Run until the replica shows what `main` showed at the beginning, or more; returns the runs.
 
         `told` hears of each step that has ended.
         """
         self._runs.take(self._region, leased.fence)
+        newest = origin_to_show(self._catalog.commit_at(self._catalog.ref(ORIGIN_BRANCH).hash))
         done: list[Run] = []
         while (run := self._next(goals, leased.fence)) is not None:
             done.append(self._carry_out(run, leased, told))
             if goals.is_one_run:
                 return tuple(done)
+            if run.spec.target == newest or run.spec.target.created_at > newest.created_at:
+                break  # whoever writes without a pause does not keep us here
         self._is_forward()
         return tuple(done)
 
@@ -187,13 +190,21 @@ class Syncing:
             if newest is None:
                 return None
             return self._spec(goals, replica, goals.cutover or newest.newest, is_forward=False)
+        waiting = self._pending(Replica(self._branch, replica.head, shown))
         target = next_target(
-            self._pending(Replica(self._branch, replica.head, shown)),
+            waiting,
             self._clock.now(),
             self._limits,
-            is_forward_asked=self._runs.forward_is_asked(self._region),
+            is_forward_asked=self._runs.forward_is_asked(self._region) or self._is_stuck(waiting),
         )
         return None if target is None else self._spec(goals, replica, target.origin, is_forward=target.is_forward)
+
+    def _is_stuck(self, waiting: Pending | None) -> bool:
+        """Whether the last run failed on the commit that is next: what has come since may have repaired it."""
+        last = self._runs.last(self._region, limit=1)
+        return waiting is not None and any(
+            each.state is RunState.FAILED and each.spec.target == waiting.oldest for each in last
+        )
 
     def _spec(self, goals: Goals, replica: Replica, target: Origin, *, is_forward: bool) -> RunSpec:
         return RunSpec(

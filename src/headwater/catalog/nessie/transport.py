@@ -20,8 +20,8 @@ import httpx
 
 from headwater.catalog.nessie.codec import conflicts_of
 from headwater.catalog.nessie.model import Conflict, Json
-from headwater.database import PerProcess
 from headwater.kernel.errors import HeadwaterError, UnavailableError, UsageError
+from headwater.kernel.per_process import PerProcess
 from headwater.kernel.retry import Retry
 
 _CONNECT_SECONDS = 5.0
