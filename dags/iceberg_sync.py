@@ -9,6 +9,8 @@ Settings: the command's own `HEADWATER_*` variables (HEADWATER_LAKE names the la
 
     HEADWATER_DAG_COMMAND          the program and its first words; `headwater` of the PATH by default
     HEADWATER_DAG_SCHEDULE         a cron line; every 5 minutes by default
+    HEADWATER_DAG_READ_SECONDS     how long reading the registry may take; 20 by default, because Airflow gives this
+                                   file 30 s (`core.dagbag_import_timeout`)
     HEADWATER_DAG_RETRIES          tries after the first; 3 by default
     HEADWATER_DAG_STEP_SECONDS     how long a step may take; 1800 by default
     HEADWATER_DAG_COPY_SECONDS     how long the copying may take; 21600 by default
@@ -30,8 +32,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.exceptions import AirflowException, AirflowFailException
 from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 # The task ids that operators know, and the step that each brings the run to the end of.
 TASKS = {
@@ -48,8 +50,6 @@ HEAVY = frozenset({"copy_batches", "verify_L0", "localize_metadata"})
 OWN = "HEADWATER_DAG_"
 # Usage, and refused as unsafe: the same call would be answered the same way.
 FINAL_CODES = frozenset({2, 4})
-# The file is read every few seconds, and Airflow gives it 30 s.
-READ_SECONDS = 20
 # A command that is asked to end gives its region back first.
 END_SECONDS = 20
 
@@ -78,7 +78,12 @@ def regions() -> tuple[str, ...]:
     argv = command("registry", "show", "--json")
     try:
         done = subprocess.run(
-            argv, env=environment(), capture_output=True, text=True, timeout=READ_SECONDS, check=False
+            argv,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=int(setting("READ_SECONDS", "20")),
+            check=False,
         )
         if done.returncode == 0:
             return tuple(sorted(json.loads(done.stdout)["registry"]["regions"]))

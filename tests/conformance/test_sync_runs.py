@@ -17,7 +17,17 @@ from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import system_randomness
 from headwater.sync.model import Origin
 from headwater.sync.runs.decide import reason_to_abandon
-from headwater.sync.runs.model import Backlog, History, PlannedBatch, Run, RunLostError, RunSpec, RunState, Step
+from headwater.sync.runs.model import (
+    Backlog,
+    History,
+    PlannedBatch,
+    Run,
+    RunLostError,
+    RunSpec,
+    RunState,
+    Shipped,
+    Step,
+)
 from headwater.sync.runs.store import Runs
 
 BACKENDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)]
@@ -124,9 +134,30 @@ def test_readers_may_ask_for_the_newest(runs: Runs) -> None:
         (Step.VERIFY, replace(SPEC, generation=8), True, False),
         (Step.VERIFY, replace(SPEC, history=History.CURRENT), True, False),
         (Step.VERIFY, replace(SPEC, tables=(TableKey.parse("t"),)), True, False),
+        (Step.VERIFY, replace(SPEC, shipped=Shipped.SOME), True, False),
         (Step.PROMOTE, replace(SPEC, replica_head="r5", generation=8), False, True),
     ],
 )
 def test_what_a_dead_process_left(done: Step | None, wanted: RunSpec, is_on_main: bool, is_gone_on_with: bool) -> None:
     found = Run(fresh(), SPEC, RunState.RUNNING, done, THEN)
     assert (reason_to_abandon(found, wanted, is_target_on_main=is_on_main) is None) is is_gone_on_with
+
+
+@pytest.mark.parametrize(
+    ("began", "wanted", "cutover", "is_gone_on_with"),
+    [
+        (Shipped.SOME, Shipped.NO, None, True),  # by a sync that knows nothing of it
+        (Shipped.ALL, Shipped.NO, None, True),
+        (Shipped.ALL, Shipped.ALL, None, True),
+        (Shipped.ALL, Shipped.ALL, SPEC.target, True),
+        (Shipped.ALL, Shipped.ALL, Origin("m6", THEN), False),
+        (Shipped.ALL, Shipped.SOME, None, False),
+        (Shipped.NO, Shipped.SOME, None, False),
+    ],
+)
+def test_what_a_dead_process_left_of_shipped_files(
+    began: Shipped, wanted: Shipped, cutover: Origin | None, is_gone_on_with: bool
+) -> None:
+    found = Run(fresh(), replace(SPEC, shipped=began), RunState.RUNNING, Step.VERIFY, THEN)
+    spec = replace(SPEC, shipped=wanted)
+    assert (reason_to_abandon(found, spec, is_target_on_main=True, cutover=cutover) is None) is is_gone_on_with

@@ -102,7 +102,7 @@ def test_a_dag_runs_from_end_to_end(airflow: Airflow, tmp_path: Path) -> None:
 # Each command line in turn: what a task of it hands on, or how it fails.
 STEP = """
 import json, os, sys, threading
-from airflow.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 sys.path.insert(0, sys.argv[1])
 import iceberg_sync
 ends = {}

@@ -33,7 +33,7 @@ from tests.unit.localise_world import REGION, RESERVED, Regions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.proves("sync/localise")]
 
 CATALOG = "source"
 POSITIONS, VECTORS = ReachKind.POSITION_DELETES, ReachKind.DELETION_VECTOR

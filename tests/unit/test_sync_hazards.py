@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from headwater.regions.registry.model import Override
+from headwater.sync.check.model import Fault
+from headwater.sync.check.protocol import Checker
 from headwater.sync.lease import leased
+from headwater.sync.model import Replica
 from headwater.sync.opening import open_syncing
 from headwater.sync.promote.model import Next
 from headwater.sync.runs.model import History, RunState, Step
@@ -60,6 +65,27 @@ def test_r7_a_subset_is_synced_and_the_rest_follows_from_where_it_was(tmp_path: 
     assert (len(regions.rows("default.t")), len(regions.rows("default.u"))) == (2, 1)
     regions.sync()
     assert (len(regions.rows("default.t")), len(regions.rows("default.u"))) == (2, 2)
+
+
+@pytest.mark.hazard("R8")
+def test_r8_an_override_exempts_what_it_covers_and_nothing_else(tmp_path: Path) -> None:
+    regions = Regions(tmp_path)
+    lake = regions.lake("us")
+    for name in ("t", "u"):
+        lake.create_table(name, ids(1).schema, actor="ann")
+        lake.load(name, ids(1), actor="ann")
+    (kept, other) = (
+        f"{(tmp_path / 'us').as_uri()}/{Path(lake.table(name).metadata.location).relative_to(lake.location)}/"
+        for name in ("t", "u")
+    )
+    rules = replace(regions.registry, overrides=(Override(kept, "us", "it must not leave"),))
+    with regions.syncing() as (_, ground):
+        found = Checker(ground.catalog, ground.files, rules, "eu").check(Replica("main", lake.resolve()))
+    foreign = {each.path for each in found.findings if each.fault is Fault.FOREIGN_PATH}
+    assert found.exempt
+    assert all(path.startswith(kept) for path in found.exempt)
+    assert any(path.startswith(other) for path in foreign)
+    assert not any(path.startswith(kept) for path in foreign)
 
 
 @pytest.mark.hazard("G3")

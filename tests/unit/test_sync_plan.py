@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -21,6 +22,7 @@ from headwater.sync.plan.model import (
     PlannedFile,
     SizesDifferError,
 )
+from headwater.sync.runs.model import Shipped
 from headwater.tables.reach import ReachKind
 
 RULE = Rule(RuleKind.SOURCE, "s3://us/", "s3://eu/", "eu")
@@ -54,6 +56,15 @@ def test_one_file(where: Resolution, found: Found | None, expected: PlannedFile 
     else:
         with pytest.raises(expected, match=r"s3://(us|eu)/x"):
             planned(where, 7, found)
+
+
+@pytest.mark.parametrize("shipped", [Shipped.SOME, Shipped.ALL])
+def test_a_shipped_file_is_believed_by_its_size_and_the_sample(shipped: Shipped) -> None:
+    there = PlannedFile("s3://us/x", "s3://eu/x", 7, is_present=True)
+    assert planned(FOREIGN, 7, Found(7), shipped) == there
+    assert planned(FOREIGN, 7, None, shipped) == replace(there, is_present=False)
+    with pytest.raises(OccupiedError):
+        planned(FOREIGN, 7, Found(8), shipped)
 
 
 @pytest.mark.parametrize("kind", ReachKind)

@@ -15,6 +15,7 @@ from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.errors import HeadwaterError
 from headwater.regions.registry import Registry
+from headwater.regions.registry.model import Override
 from headwater.storage.errors import ObjectNotFoundError
 from headwater.sync.check.model import Checked, Fault, Finding, Rows
 from headwater.sync.model import Replica
@@ -36,9 +37,7 @@ class Checker:
         self._catalog = catalog
         self._files = files
         self._local = registry.region(region).local_prefix
-        self._exempt = tuple(
-            registry.region(each.to_region).local_prefix for each in registry.overrides if each.to_region != region
-        )
+        self._exempt = tuple(_kept_at(registry, each) for each in registry.overrides if each.to_region != region)
         self._region = region
 
     def check(self, replica: Replica, count_rows: CountRows | None = None) -> Checked:
@@ -114,6 +113,12 @@ class Checker:
                 told = f"{ours.count} rows with checksum {ours.checksum}; main: {theirs.count} with {theirs.checksum}"
                 findings.append(Finding(str(key), Fault.OTHER_ROWS, shown[key].metadata_location, told))
         return rows, findings
+
+
+def _kept_at(registry: Registry, override: Override) -> str:
+    """Where all regions read what an override covers: where it is, if its region is at home there (R8)."""
+    home = registry.region(override.to_region).local_prefix
+    return override.match_from if override.match_from.startswith(home) else home
 
 
 def _tables(contents: Iterator[tuple[TableKey, Content]]) -> dict[TableKey, TableContent]:
