@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from headwater.publish.load.decide import mode_of
 from headwater.publish.load.model import Loaded, LoadOptions, Source
 from headwater.publish.load.protocol import prepare
 from headwater.publish.load.sources import open_source
-from headwater.publish.model import RECOVERY_ACTOR, Attempt, Recovered, Wish
+from headwater.publish.model import DID, RECOVERY_ACTOR, Attempt, Recovered, Wish
 from headwater.publish.optimize.model import DEFAULT_DELETE_RATIO, DEFAULT_MIN_FILES, Optimized, Progress
 from headwater.publish.optimize.protocol import Stand
 from headwater.publish.optimize.tables import each_table, indices_of, spec_of
@@ -48,7 +49,7 @@ from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import AnyWriting
 from headwater.publish.sql.transaction import Transaction
 from headwater.publish.state import StateAt
-from headwater.query import QueryOptions
+from headwater.query import QueryOptions, Stop
 from headwater.query.at_commit import Documents, TablesAt
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.files import Files
@@ -100,7 +101,7 @@ class Lake:
         self._options = options
         self._loading = loading
         self._writing = writing
-        self._documents = Documents(files)
+        self._documents = writing.publisher.documents if writing is not None else Documents(files)
 
     @property
     def name(self) -> str:
@@ -135,11 +136,13 @@ class Lake:
             return query.run(sql, source, self.files, options=self._options)
 
     @contextmanager
-    def stream(self, sql: str, *, branch: str = DEFAULT_BRANCH, at: At = None) -> Iterator[pa.RecordBatchReader]:
-        """The same, batch by batch, for answers that are larger than memory."""
+    def stream(
+        self, sql: str, *, branch: str = DEFAULT_BRANCH, at: At = None, stop: Stop | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
+        """The same, batch by batch, for answers that are larger than memory; `stop` ends it from another thread."""
         with (
             self._answering(branch, at) as source,
-            query.stream(sql, source, self.files, options=self._options) as reader,
+            query.stream(sql, source, self.files, options=self._options, stop=stop) as reader,
         ):
             yield reader
 
@@ -181,11 +184,18 @@ class Lake:
                 transaction.end()
             wish = transaction.wish()
             held.check()
-            transaction.commit = self._published(wish, attempt)
+            transaction.commit = self._published(wish, attempt, rows=transaction.rows)
 
-    def _published(self, wish: Wish | None, attempt: Attempt | None) -> Commit | None:
-        """The commit of the wish, if there is anything to wish for."""
-        return None if wish is None else self.writing.publisher.publish(wish.of(attempt))
+    def _published(self, wish: Wish | None, attempt: Attempt | None, **did: object) -> Commit | None:
+        """The commit of the wish, if there is anything to wish for.
+
+        Of an attempt, the log keeps what it came to: whoever hears no answer finds it there.
+        """
+        if wish is None:
+            return None
+        if attempt is not None:
+            attempt = replace(attempt, properties={**attempt.properties, DID: json.dumps(did)})
+        return self.writing.publisher.publish(wish.of(attempt))
 
     @contextmanager
     def _standing_on(self, branch: str, *, holder: str) -> Iterator[tuple[StateAt, Held]]:
@@ -229,7 +239,9 @@ class Lake:
                 query_options=self._options,
             )
             held.check()
-            commit = self._published(prepared.wish, attempt)
+            commit = self._published(
+                prepared.wish, attempt, rows=prepared.rows, updated=prepared.updated, files=prepared.files
+            )
         return Loaded(prepared.rows, prepared.files, commit, prepared.updated)
 
     def create_table(
@@ -299,7 +311,8 @@ class Lake:
                 options=self._options,
             )
             held.check()
-            commit = None if dry_run else self._published(prepared.wish, attempt)
+            changes = [each.as_json() for each in prepared.changes]
+            commit = None if dry_run else self._published(prepared.wish, attempt, changes=changes, dry_run=False)
         return Applied(staging.operation, commit, prepared.changes, dry_run)
 
     def change_schema(
@@ -406,7 +419,8 @@ class Lake:
             held.check()
             if planned is None:
                 return Merged(None, ())
-            return Merged(self._published(planned.wish, attempt), planned.keys)
+            tables = [str(each) for each in planned.keys]
+            return Merged(self._published(planned.wish, attempt, tables=tables), planned.keys)
 
     def optimize(
         self,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+
+import pytest
 
 from headwater.access import Role, Tokens
 from tests.cli.test_cli import Run, run
@@ -44,3 +47,17 @@ def test_what_is_not_served(run: Run, lake: LakeWorld) -> None:
     assert run("serve", lake.url, "--tls-key", "x").code == 2
     missing = run("serve", lake.url, "--tls-key", "x", "--tls-certificate", "y", "--port", "0")
     assert missing.code == 2
+
+
+def test_a_server_that_is_not_installed_is_told_in_one_sentence(
+    run: Run, lake: LakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.startswith("headwater.server.main")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    told = run("serve", lake.url, "--port", "0")
+    assert told.code == 5
+    assert told.err.splitlines() == [
+        "error: the server needs uvicorn, which is not installed",
+        "  way out: pip install 'headwater[server]'",
+    ]

@@ -177,6 +177,39 @@ class TestObjects:
 
 
 @everywhere
+class TestPrepared:
+    def test_it_is_seen_when_it_is_created_and_not_before(self, store: ObjectStore) -> None:
+        prepared = store.prepare("a/x", b"1")
+        assert not store.exists("a/x")
+        assert list(store.list()) == []
+        prepared.create()
+        assert store.get("a/x").data == b"1"
+        prepared.settle()
+        prepared.discard()
+        assert [(meta.path, store.get(meta.path).data) for meta in store.list()] == [("a/x", b"1")]
+
+    def test_of_two_the_first_that_is_created_wins(self, store: ObjectStore) -> None:
+        first, second = store.prepare("a/x", b"1"), store.prepare("a/x", b"2")
+        second.create()
+        with pytest.raises(PreconditionFailedError):
+            first.create()
+        assert store.get("a/x").data == b"2"
+
+    def test_what_is_seen_can_be_made_to_stay(self, store: ObjectStore) -> None:
+        etag = store.put("a/x", b"1", Create())
+        store.settle("a/x")
+        assert store.get_if_changed("a/x", etag) is None
+        with pytest.raises(InvalidPathError):
+            store.settle("../x")
+
+    def test_one_that_is_discarded_was_never_there(self, store: ObjectStore) -> None:
+        store.prepare("a/x", b"1").discard()
+        assert list(store.list()) == []
+        store.put("a/x", b"2", Create())
+        assert store.get("a/x").data == b"2"
+
+
+@everywhere
 class TestConditions:
     def test_create_only_once(self, store: ObjectStore) -> None:
         store.put("x", b"1", Create())

@@ -7,15 +7,18 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from headwater.kernel.clock import SystemClock
+from headwater.kernel.clock import ManualClock, SystemClock
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
+from headwater.kernel.ids import Ulid
 from headwater.kernel.randomness import seeded
-from headwater.sequence.model import Namespace
+from headwater.kernel.retry import Retry, RetryPolicy
+from headwater.sequence.model import Namespace, SequenceOutcomeUnknownError
 from headwater.sequence.protocol import Sequencer
 from headwater.storage import file
 from headwater.storage.errors import (
@@ -26,9 +29,11 @@ from headwater.storage.errors import (
     PreconditionFailedError,
     StorageError,
     StorageOutcomeUnknownError,
+    StoreReplacedError,
 )
 from headwater.storage.file import FileStore
 from headwater.storage.port import Create, Overwrite, Update
+from headwater.storage.retrying import RetryingStore
 
 COUNTER = """
 import sys
@@ -277,3 +282,117 @@ def test_a_time_that_is_no_date_is_named() -> None:
     """Some file systems can store it."""
     with pytest.raises(StorageError, match="x has a modification time"):
         file._meta("x", os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 300_000_000_000, 0)))
+
+
+def test_a_prepared_file_is_a_temporary_one_until_it_has_its_name(store: FileStore) -> None:
+    prepared = store.prepare("a/b", b"1")
+    assert [path.suffix for path in (store.root / "a").iterdir()] == [".tmp"]
+    prepared.create()
+    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+    store.prepare("a/c", b"1").discard()
+    with pytest.raises(PreconditionFailedError):
+        store.prepare("a/b", b"2").create()
+    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+
+
+def test_s11_a_prepared_file_that_cannot_be_made_durable_is_an_unknown_outcome(store: FileStore) -> None:
+    prepared = store.prepare("a/b", b"1")
+    prepared.create()
+    with arm(Failpoint.FILE_PUT_LINKED, Action.ERROR), pytest.raises(StorageOutcomeUnknownError):
+        prepared.settle()
+    assert store.get("a/b").data == b"1"
+
+
+def swapped(store: FileStore) -> Path:
+    """The folder's volume is unmounted: its path leads to an empty mount point. Returns where the folder is now."""
+    store.root.rename(store.root.with_name("elsewhere"))
+    store.root.mkdir()
+    return store.root.with_name("elsewhere")
+
+
+@pytest.mark.hazard("S6")
+@pytest.mark.parametrize("first_use", ["put", "get", "list", "check"])
+def test_s6_nothing_is_changed_where_another_folder_is_in_its_place(store: FileStore, first_use: str) -> None:
+    FileStore(store.root, SystemClock(), seeded(2)).put("a/x", b"1", Create())
+    {
+        "put": lambda: store.put("a/y", b"1", Create()),
+        "get": lambda: store.get("a/x"),
+        "list": lambda: list(store.list()),
+        "check": store.check_file_system,
+    }[first_use]()
+    prepared = store.prepare("a/p", b"1")
+    elsewhere = swapped(store)
+    changes: list[Callable[[], object]] = [
+        lambda: store.put("a/x", b"2", Create()),
+        lambda: store.put("a/x", b"2", Overwrite()),
+        lambda: store.put("a/x", b"2", Update("etag")),
+        lambda: store.prepare("a/x", b"2"),
+        prepared.create,
+        lambda: store.delete("a/x"),
+        store.check_file_system,
+    ]
+    for change in changes:
+        with pytest.raises(StoreReplacedError, match="is not the folder that was opened") as error:
+            change()
+        assert error.value.exit_code == 5
+    assert list(store.root.iterdir()) == []
+    store.root.rmdir()
+    with pytest.raises(StoreReplacedError):
+        store.put("a/x", b"2", Create())
+    assert not store.root.exists()
+    elsewhere.rename(store.root)  # it is mounted again
+    store.put("a/z", b"2", Create())
+    assert store.get("a/x").data == b"1"
+
+
+def test_a_folder_that_is_not_there_yet_is_made_by_the_first_put(store: FileStore) -> None:
+    assert not store.exists("a/x")
+    store.put("a/x", b"1", Create())
+    swapped(store)
+    with pytest.raises(StoreReplacedError):
+        store.put("a/y", b"1", Create())
+
+
+def test_a_prepared_file_stays_while_its_link_may_be_tried_again(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrying = RetryingStore(store, Retry(RetryPolicy(attempts=3), ManualClock(), seeded(1)))
+    prepared = retrying.prepare("a/x", b"1")
+    real, tries = os.link, [errno.EINTR, errno.EAGAIN]
+
+    def link(source: Path, target: Path) -> None:
+        if tries:
+            raise OSError(tries.pop(), "not now")
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    prepared.create()
+    prepared.settle()
+    assert [path.name for path in (store.root / "a").iterdir()] == ["x"]
+
+
+@pytest.mark.hazard("S11")
+@pytest.mark.parametrize("code", [errno.EEXIST, None])
+def test_s11_a_write_that_cannot_be_made_durable_is_not_reported(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    """It is found, and it is ours, even where a network file system said that somebody else has linked it."""
+    sequencer = Sequencer(store, Namespace("", "n", ".x"), clock=SystemClock(), randomness=seeded(1))
+    entry, real = sequencer.write(b"1", after=None), os.link
+
+    def link(source: Path, target: Path) -> None:
+        real(source, target)
+        if code is not None:
+            raise FileExistsError(code, os.strerror(code))
+
+    def fail(folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(store._folders, "sync", fail)
+    with pytest.raises(SequenceOutcomeUnknownError, match="may not be durable") as error:
+        sequencer.write(b"2", after=entry)
+    with pytest.raises(StorageOutcomeUnknownError):
+        sequencer.outcome(2, Ulid(error.value.operation))
+    monkeypatch.undo()
+    assert sequencer.outcome(2, Ulid(error.value.operation)) is True

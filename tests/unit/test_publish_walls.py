@@ -43,9 +43,9 @@ def called(call: ast.Call) -> str:
 
 
 def is_sequenced_write(call: ast.Call) -> bool:
-    """`Sequencer.write`, which alone takes `after`; by position or star, the receiver's name tells."""
+    """`Sequencer.write` or `.move`, which alone take `after`; by position or star, the receiver's name tells."""
     named = {keyword.arg for keyword in call.keywords}
-    return method(call) == "write" and ("after" in named or receiver(call).startswith(("sequence", "head")))
+    return method(call) in ("write", "move") and ("after" in named or receiver(call).startswith(("sequence", "head")))
 
 
 WALLS = (
@@ -164,6 +164,7 @@ def test_the_walk_is_of_the_source() -> None:
     "source",
     [
         "self._heads.sequence(path).write(payload, None)",
+        "sequence.move(payload, after=None).create()",
         "sequencer.write(*everything)",
         "head.write(payload, **options)",
         "with x:\n    def f():\n        return sequence.write(b'', after=latest)",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +19,7 @@ from headwater.kernel.clock import ManualClock
 from headwater.kernel.errors import ConflictError, RefusedError, UsageError
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import seeded
+from headwater.server.limits import FREE_BYTES
 from headwater.server.main import serve
 from headwater.server.serving import is_local_name, is_loopback
 from tests.unit.server_world import ServedLake, served_lake
@@ -148,6 +151,8 @@ def test_without_tokens_only_this_machine_is_let_in(served: ServedLake) -> None:
     header = served.token(Role.ADMIN)
     refused = served.client.get("/v1/refs")
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert "`headwater token create LAKE NAME" in refused.json()["hint"]
+    assert "***" not in refused.text  # what the way out is, is no secret
     assert served.client.get("/v1/refs", headers=header).status_code == 200
     served.serving.tokens.revoke("a-admin")
     assert served.client.get("/v1/refs", headers=header).status_code == 401
@@ -156,6 +161,23 @@ def test_without_tokens_only_this_machine_is_let_in(served: ServedLake) -> None:
         assert served.client.get("/v1/refs", headers={"authorization": wrong}).status_code == 401
     for path in ("/healthz", "/readyz"):
         assert served.client.get(path).status_code == 200
+
+
+@pytest.mark.hazard("P21")
+def test_a_page_in_a_browser_is_kept_out_where_no_token_is_needed(served: ServedLake) -> None:
+    """A page may send what it may not read the answer to: by forms and plain text, and without any body."""
+    own = str(served.client.base_url).rstrip("/")
+    made = b'{"namespace": ["evil"]}'
+    sql = b'{"sql": "insert into t values (1, \'a\')"}'
+    for origin in ("https://evil.example", "http://localhost:3000", "null", "http://127.0.0.1:1", ""):
+        for path, body in (("/v1/recover", b""), ("/v1/main/mutate", sql), ("/iceberg/v1/main/namespaces", made)):
+            headers = {"content-type": "application/json", "origin": origin}
+            answer = served.client.post(path, content=body, headers=headers)
+            assert answer.status_code == 401, (origin, path, answer.text)
+    assert served.rows() == []
+    assert served.client.post("/v1/recover", headers={"origin": own}).status_code == 200
+    header = served.token(Role.ADMIN)
+    assert served.client.post("/v1/recover", headers={"origin": "https://evil.example", **header}).status_code == 200
 
 
 def test_commits_are_in_the_name_of_the_token(served: ServedLake) -> None:
@@ -171,9 +193,14 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/v1/{branch}/merge"): Role.WRITER,
     ("POST", "/v1/branches"): Role.WRITER,
     ("DELETE", "/v1/branches/{branch}"): Role.ADMIN,
+    ("GET", "/v1/branches/{branch}"): Role.READER,
+    ("POST", "/v1/tags"): Role.WRITER,
+    ("DELETE", "/v1/tags/{tag}"): Role.ADMIN,
+    ("GET", "/v1/tags/{tag}"): Role.READER,
     ("POST", "/v1/recover"): Role.ADMIN,
     ("POST", "/v1/{branch}/query"): Role.READER,
     ("GET", "/v1/{branch}/commits"): Role.READER,
+    ("GET", "/v1/{branch}/commits/{commit}"): Role.READER,
     ("GET", "/v1/{branch}/tables"): Role.READER,
     ("GET", "/v1/{branch}/schema"): Role.READER,
     ("GET", "/v1/refs"): Role.READER,
@@ -181,6 +208,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/v1/recoveries"): Role.READER,
     ("GET", "/v1/operations/{operation}"): Role.WRITER,
     ("GET", "/metrics"): Role.READER,
+    ("GET", "/"): None,
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
 }
@@ -190,6 +218,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/{branch}/schema": {"sql": "create table if not exists t (id bigint)", "dry_run": True},
     "/v1/{branch}/merge": {"source": "main"},
     "/v1/branches": {"name": "made"},
+    "/v1/tags": {"name": "made"},
     "/v1/{branch}/query": {"sql": "select 1"},
 }
 
@@ -202,7 +231,7 @@ def test_every_route_with_every_role(served: ServedLake) -> None:
     headers[None] = {}
     before = served.lake.catalog.refs()
     for (method, path), needed in ROUTES.items():
-        address = path.format(branch="main", operation=served.serving.new_operation())
+        address = path.format(branch="main", operation=served.serving.new_operation(), tag="none", commit="main")
         for role, header in headers.items():
             if path == "/v1/{branch}/load":
                 answer = served.client.post(
@@ -219,6 +248,8 @@ def test_every_route_with_every_role(served: ServedLake) -> None:
                 assert (answer.status_code, answer.json()["code"]) == expected, (method, path, role, answer.text)
         if path == "/v1/branches":
             served.lake.delete_branch("made")
+        elif path == "/v1/tags":
+            served.lake.delete_tag("made")
     assert served.lake.catalog.refs() == before
 
 
@@ -226,3 +257,30 @@ def test_other_machines_need_tokens_from_the_first_moment(served: ServedLake) ->
     settings = served.serving.settings.model_copy(update={"host": "0.0.0.0", "port": 0})
     with pytest.raises(RefusedError, match="no token yet"):
         serve(served.app, str(served.folder), settings, ready=lambda _: None)
+
+
+@pytest.mark.hazard("P21")
+@pytest.mark.parametrize("header", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
+def test_whom_a_proxy_sends_needs_a_token(served: ServedLake, header: str) -> None:
+    """A proxy on this machine calls the server by a local name, in the name of anybody in the world."""
+    for path in ("/v1/refs", "/iceberg/v1/config"):
+        assert served.client.get(path, headers={header: "203.0.113.7"}).status_code == 401, path
+    token = served.token(Role.READER)
+    assert served.client.get("/v1/refs", headers={header: "203.0.113.7", **token}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/main/mutate", "/iceberg/v1/main/namespaces", "/v1/main/query"])
+def test_the_long_body_of_a_stranger_is_not_taken(served: ServedLake, path: str) -> None:
+    """What is read into memory before anybody has looked at the token is little; it need not come to its end."""
+    token = served.token(Role.WRITER)
+    where = urlsplit(str(served.client.base_url))
+    assert where.hostname
+    assert where.port
+    with socket.create_connection((where.hostname, where.port), timeout=20) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 8000000"
+        connection.sendall(head.encode() + b"\r\n\r\n" + b" " * (FREE_BYTES + 1))
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 401 "), answer
+    assert b"Bearer" in answer
+    long = served.client.post("/v1/main/mutate", json={"sql": "x" * 2 * FREE_BYTES}, headers=token)
+    assert (long.status_code, long.json()["code"]) == (400, "bad_sql")

@@ -1,8 +1,9 @@
-"""Two hundred clients at once, who read and write: no error but lost races and full houses."""
+"""Two hundred clients at once, who read and write by both protocols: no error but lost races and full houses."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.randomness import seeded
 from tests.unit.server_world import ServedLake
-from tests.unit.test_server_process import serving
+from tests.unit.test_server_process import telling
 
 CLIENTS, SECONDS, TABLES = 200, 30.0, 8
+ICEBERG = "/iceberg/v1/main/namespaces/default/tables"
 
 pytestmark = [pytest.mark.proves("server/lake-api"), pytest.mark.slow]
 
@@ -27,6 +29,7 @@ class Heard:
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     commits: dict[str, str] = field(default_factory=dict)
     rows: Counter[int] = field(default_factory=Counter)
+    iceberg: int = 0
     surprises: list[str] = field(default_factory=list)
 
 
@@ -40,6 +43,15 @@ async def client(number: int, http: httpx.AsyncClient, heard: Heard, until: floa
             kind = "write"
             sql = f"insert into t{table} values ({number * 1_000_000 + turn}, {number})"
             answer = await http.post("/v1/main/mutate", json={"sql": sql})
+        elif chance < 0.45:
+            kind = "commit"
+            update = {"action": "set-properties", "updates": {"by": f"{number}/{turn}"}}
+            body: dict[str, object] = {"requirements": [], "updates": [update]}
+            answer = await http.post(f"{ICEBERG}/t{table}", json=body)
+            heard.iceberg += answer.status_code == 200
+        elif chance < 0.55:
+            kind = "load"
+            answer = await http.get(f"{ICEBERG}/t{table}")
         elif chance < 0.8:
             kind = "read"
             answer = await http.post("/v1/main/query", json={"sql": f"select count(*) as n from t{table}"})
@@ -69,14 +81,26 @@ def test_two_hundred_clients(tmp_path: Path) -> None:
     lake.database.close()
     script = "; ".join(f"create table t{each} (id bigint, v bigint)" for each in range(TABLES))
     lake.lake.apply(script, actor="setup")
-    with serving(lake.folder) as server:
+    told = tmp_path / "server.log"
+    variables = {"HEADWATER_LOG_FORMAT": "json", "HEADWATER_LOG_LEVEL": "info"}
+    with told.open("w") as stderr, telling(stderr, lake.folder, **variables) as server:
         heard = asyncio.run(crowd(server.address))
     print(dict(heard.statuses))
     assert heard.surprises == []
     assert heard.commits
+    assert heard.iceberg
     log = [each for each in lake.lake.catalog.log(lake.lake.resolve()) if each.actor == "anonymous"]
     # Every write that was answered is in the log once, and nothing else is.
-    assert {each.operation: each.hash for each in log} == heard.commits
-    assert len(log) == len(heard.commits)
+    assert len(log) == len(heard.commits) + heard.iceberg
+    assert len({each.operation for each in log}) == len(log)
+    assert heard.commits.items() <= {each.operation: each.hash for each in log}.items()
     for table in range(TABLES):
         assert lake.rows(f"select count(*) as n from t{table}") == [{"n": heard.rows[table]}]
+    # And so is every answer in the server's own: as often as it was heard, and with the reason if it was none.
+    lines = [each for each in map(json.loads, told.read_text().splitlines()) if each["message"] == "answered"]
+    assert Counter(each["status"] for each in lines) == Counter(
+        {status: sum(count for (_, s), count in heard.statuses.items() if s == status) for _, status in heard.statuses}
+    )
+    assert {each["operation"] for each in lines if each["operation"]} >= heard.commits.keys()
+    refused = {each["code"] for each in lines if each["status"] != 200 and each["path"].startswith("/v1")}
+    assert refused <= {"conflict", "busy", "too_many"}

@@ -42,6 +42,7 @@ from headwater.publish.errors import (
 from headwater.publish.sql.statements import StatementError
 from headwater.query.model import QueryRefusedError, QueryTimeoutError, QueryUsageError
 from headwater.server.errors import TABLE, InProgressError, KeyReusedError, TooManyError, answer_to
+from headwater.server.positions import position_of
 from headwater.storage.errors import ReadOnlyError, StorageOutcomeUnknownError, TransientError
 
 KEY, OPERATION, NOW = TableKey(("default",), "t"), Ulid("01M7G0AVKHG068AK7DCRT50TC0"), datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,7 +88,7 @@ def test_each_kind_has_its_answer(error: HeadwaterError, status: int, code: str)
     answer = answer_to(error)
     assert (answer.status, answer.code, answer.body["code"]) == (status, code, code)
     assert answer.body["error"] == error.message
-    assert "hint" in answer.body
+    assert list(answer.body)[:3] == ["error", "code", "hint"]
     if status in (429, 503) and code in ("too_many", "recovery_pending", "unavailable"):
         assert int(answer.headers["Retry-After"]) > 0
 
@@ -115,12 +116,9 @@ def test_a_lost_race_names_the_table_and_its_versions() -> None:
         return TableContent("01", f"s3://b/t/metadata/{number:020}.metadata.json", 1, 0, 0, 0)
 
     body = answer_to(ExpectedVersionMismatchError(KEY, version(3), version(5))).body
-    conflict = body["manifest_conflict"]
-    assert isinstance(conflict, dict)
-    assert (conflict["table_key"], conflict["expected"], conflict["actual"]) == ("default.t", 3, 5)
+    assert body["manifest_conflict"] == {"table_key": "default.t", "expected": 3, "actual": 5}
     gone = answer_to(ExpectedVersionMismatchError(KEY, NamespaceContent("01"), None)).body["manifest_conflict"]
-    assert isinstance(gone, dict)
-    assert (gone["expected"], gone["actual"], gone["actual_content"]) == (None, None, "absent")
+    assert gone == {"table_key": "default.t", "expected": None, "actual": None}
 
 
 def test_an_unknown_outcome_says_where_it_is_settled() -> None:
@@ -128,6 +126,25 @@ def test_an_unknown_outcome_says_where_it_is_settled() -> None:
     assert body["operation"] == OPERATION
     assert body["settle"] == f"/v1/operations/{OPERATION}?branch=a%2Fb"
     assert answer_to(StorageOutcomeUnknownError("store", "path", "x")).body["settle"] is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "expected"),
+    [
+        ("select\n nope from t", QueryUsageError('column "nope" not found'), (2, 2)),
+        ("select nope from t where nope", QueryUsageError('column "nope" not found'), None),
+        ("select Nope from t", QueryUsageError('column "nope" not found'), (1, 8)),
+        ("select nopes from t", QueryUsageError('column "nope" not found'), None),
+        ('update t set "a b" = 1', StatementError("no such column", column="a b"), (1, 14)),
+        ("delete from db.x", QueryUsageError("there is no table", table="db.x"), (1, 16)),
+        ("select 1 +\n", QueryUsageError("syntax error at end of input"), (1, 11)),
+        ("select 1", QueryUsageError("it is wrong somehow"), None),
+    ],
+)
+def test_what_is_named_once_is_where_it_is_wrong(
+    sql: str, error: HeadwaterError, expected: tuple[int, int] | None
+) -> None:
+    assert position_of(sql, error) == expected
 
 
 def test_no_secret_gets_out() -> None:

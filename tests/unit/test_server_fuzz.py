@@ -16,14 +16,27 @@ from hypothesis.strategies import SearchStrategy
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation.modes import GenerationMode
 from schemathesis.specs.openapi.checks import (
+    allow_header_conformance,
     content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
+    unsupported_method,
 )
 
 from tests.unit.server_world import ServedLake, served_lake
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    unsupported_method,
+    allow_header_conformance,
+]
 EXAMPLES = 8
 
 pytestmark = pytest.mark.proves("server/lake-api")
@@ -63,8 +76,8 @@ def try_out(cases: SearchStrategy[Any], *, reaches: bool) -> None:
     )
     @given(case=cases)
     def holds(case: Any) -> None:
-        if reaches and "branch" in case.path_parameters:
-            case.path_parameters["branch"] = "main"
+        if reaches:
+            case.path_parameters |= {name: "main" for name in ("branch", "commit") if name in case.path_parameters}
         case.call_and_validate(checks=CHECKS)
 
     holds()

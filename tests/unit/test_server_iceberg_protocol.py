@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,7 +100,8 @@ def test_config_leads_to_a_branch(client: Client) -> None:
     assert found["overrides"] == {"prefix": "a~b"}
     assert client.ask("GET", "/iceberg/v1/config")["overrides"] == {"prefix": "main"}
     assert client.ask("GET", "/iceberg/v1/a~b/namespaces")["namespaces"] == [["default"]]
-    assert client.refused("GET", "/iceberg/v1/config?warehouse=nowhere") == (404, "NotFoundException")
+    assert client.refused("GET", "/iceberg/v1/config?warehouse=nowhere") == (404, "NoSuchWarehouseException")
+    assert client.refused("GET", "/iceberg/v1/nowhere/namespaces") == (404, "NotFoundException")
 
 
 def test_config_tells_every_route(client: Client) -> None:
@@ -113,7 +115,9 @@ def test_config_tells_every_route(client: Client) -> None:
         *(f"{method} {one}/tables/{{table}}" for method in ("GET", "HEAD", "POST", "DELETE")),
         f"GET {one}/tables/{{table}}/credentials",
         f"POST {one}/tables/{{table}}/metrics",
+        f"POST {one}/tables/{{table}}/unregister",
         f"POST {one}/register",
+        f"POST {one}/register-view",
         "POST /v1/{prefix}/tables/rename",
         "POST /v1/{prefix}/transactions/commit",
         *(f"{method} {one}/views" for method in ("GET", "POST")),
@@ -131,7 +135,17 @@ def test_the_secret_is_the_token(client: Client) -> None:
     assert answer.json()["token_type"] == "bearer"
     assert asked(grant_type="client_credentials", client_secret="no").json()["error"] == "invalid_client"
     assert asked(grant_type="password").status_code == 400
-    assert client.http.post("/iceberg/v1/oauth/tokens", content=b"\xff\xfe").status_code == 400
+    broken = client.http.post("/iceberg/v1/oauth/tokens", content=b"\xff\xfe")
+    assert (broken.status_code, broken.json()["error"]) == (400, "invalid_request")
+    exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
+    kind = "urn:ietf:params:oauth:token-type:access_token"
+    refreshed = asked(grant_type=exchange, subject_token="w", subject_token_type=kind)
+    assert refreshed.json()["issued_token_type"] == kind
+    assert asked(grant_type=exchange, subject_token="no", subject_token_type=kind).status_code == 401
+    by_header = client.http.post(
+        "/iceberg/v1/oauth/tokens", data={"grant_type": "client_credentials"}, auth=httpx.BasicAuth("any", "w")
+    )
+    assert by_header.json()["access_token"] == "w"
 
 
 WRITES: list[tuple[str, str, Any]] = [
@@ -142,7 +156,9 @@ WRITES: list[tuple[str, str, Any]] = [
     ("POST", TABLES, {"name": "u", "schema": SCHEMA, "stage-create": True}),
     ("POST", f"{TABLES}/t", {"updates": [set_properties(a="b")]}),
     ("DELETE", f"{TABLES}/t", None),
+    ("POST", f"{TABLES}/t/unregister", None),
     ("POST", f"{NS}/default/register", {"name": "u", "metadata-location": "file:///x"}),
+    ("POST", f"{NS}/default/register-view", {"name": "u", "metadata-location": "file:///x"}),
     (
         "POST",
         "/iceberg/v1/main/tables/rename",
@@ -185,12 +201,15 @@ WRITES: list[tuple[str, str, Any]] = [
 
 def test_writing_needs_a_writer(client: Client) -> None:
     client.create()
+    reader, nobody = client.other("r"), client.other(None)
     for method, path, body in WRITES:
-        assert client.other("r").refused(method, path, body) == (403, "ForbiddenException")
-        assert client.other(None).refused(method, path, body) == (401, "NotAuthorizedException")
+        assert reader.refused(method, path, body) == (403, "ForbiddenException")
+        assert nobody.refused(method, path, body) == (401, "NotAuthorizedException")
+        if method == "POST":
+            assert nobody.http.post(path, content=b"{").status_code == 401
     for path in (NS, TABLES, VIEWS, f"{TABLES}/t", f"{NS}/default", "/iceberg/v1/config"):
-        assert client.other("r").http.get(path).status_code == 200
-        assert client.other(None).refused("GET", path) == (401, "NotAuthorizedException")
+        assert reader.http.get(path).status_code == 200
+        assert nobody.refused("GET", path) == (401, "NotAuthorizedException")
 
 
 def test_replicas_and_tags_are_not_written(client: Client) -> None:
@@ -320,9 +339,12 @@ def test_a_table_keeps_what_is_the_lakes(client: Client) -> None:
         {"action": "set-current-schema", "schema-id": 7},
         {"action": "set-current-schema", "schema-id": -1},
         {"action": "set-default-spec", "spec-id": 7},
-        {"action": "remove-snapshots", "snapshot-ids": [1]},
         {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 1},
         {"action": "remove-schemas", "schema-ids": [0]},
+        {"action": "remove-partition-specs", "spec-ids": [0]},
+        {"action": "add-encryption-key", "encryption-key": {"key-id": "k", "encrypted-key-metadata": "eA=="}},
+        {"action": "remove-encryption-key", "key-id": "k"},
+        {"action": "enable-row-lineage"},
     ):
         assert client.refused("POST", f"{TABLES}/t", {"updates": [update]}) == (400, "BadRequestException"), update
     # What is only said again changes nothing, and is no commit.
@@ -331,6 +353,12 @@ def test_a_table_keeps_what_is_the_lakes(client: Client) -> None:
     client.commit("t", {"action": "assign-uuid", "uuid": made["table-uuid"]})
     client.commit("t", {"action": "set-location", "location": made["location"] + "/"})
     client.commit("t", {"action": "remove-properties", "removals": ["not-there"]})
+    client.commit("t", {"action": "remove-snapshots", "snapshot-ids": [1]})
+    client.commit("t", {"action": "remove-snapshot-ref", "ref-name": "not-there"})
+    client.commit("t", {"action": "remove-statistics", "snapshot-id": 1})
+    client.commit("t", {"action": "remove-partition-statistics", "snapshot-id": 1})
+    client.commit("t", {"action": "remove-schemas", "schema-ids": [7]})
+    client.commit("t", {"action": "remove-partition-specs", "spec-ids": [7]})
     assert client.commits() == before
 
 
@@ -370,7 +398,7 @@ def test_schemas_specs_and_orders_are_found_again(client: Client) -> None:
 UNMET = [
     {"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"},
     {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1},
-    {"type": "assert-ref-snapshot-id", "ref": "other", "snapshot-id": None},
+    {"type": "assert-ref-snapshot-id", "ref": "other", "snapshot-id": 1},
     {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 9},
     {"type": "assert-current-schema-id", "current-schema-id": 9},
     {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 9},
@@ -384,9 +412,13 @@ def test_what_a_change_rests_on_is_judged(client: Client) -> None:
     for requirement in UNMET:
         body = {"requirements": [requirement], "updates": [set_properties(a="b")]}
         assert client.refused("POST", f"{TABLES}/t", body) == (409, "CommitFailedException")
+    unknown = {"requirements": [{"type": "assert-sunshine"}], "updates": [set_properties(a="b")]}
+    assert client.refused("POST", f"{TABLES}/t", unknown) == (400, "BadRequestException")
     good = [
         {"type": "assert-table-uuid", "uuid": made["table-uuid"]},
         {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
+        {"type": "assert-ref-snapshot-id", "ref": "other", "snapshot-id": None},
+        {"type": "assert-ref-snapshot-id", "ref": "other"},
         {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 2},
         {"type": "assert-current-schema-id", "current-schema-id": 0},
         {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 999},
@@ -440,6 +472,12 @@ def test_a_staged_table_takes_no_place_of_another(client: Client) -> None:
     made = client.ask("POST", f"{TABLES}/u", asked())["metadata"]
     assert (made["table-uuid"], made["location"]) == (staged["metadata"]["table-uuid"], staged["metadata"]["location"])
     assert made["properties"]["gc.enabled"] == "false"
+    # The very same is recognised by its uuid; what asks for more, or for another table of that name, has lost.
+    assert client.ask("POST", f"{TABLES}/u", asked())["metadata"] == made
+    more = asked()
+    more["updates"].append(set_properties(a="b"))
+    assert client.refused("POST", f"{TABLES}/u", more) == (409, "AlreadyExistsException")
+    staged = client.create("w", **{"stage-create": True})
     assert client.refused("POST", f"{TABLES}/u", asked()) == (409, "AlreadyExistsException")
     client.world.lake.load("u", pa.table({"id": [1], "v": ["a"]}), actor="ann")
     assert client.world.lake.query("SELECT * FROM u").num_rows == 1
@@ -472,6 +510,63 @@ def test_several_tables_change_together(client: Client) -> None:
     assert client.refused("POST", path, twice) == (400, "BadRequestException")
     assert client.refused("POST", path, {"table-changes": [{"updates": []}]}) == (400, "BadRequestException")
     assert client.refused("POST", path, {"table-changes": []}) == (400, "BadRequestException")
+
+
+def test_a_table_is_made_together_with_a_change_or_not_at_all(client: Client) -> None:
+    client.create("a")
+    staged = client.create("u", **{"stage-create": True})["metadata"]
+
+    def changes(name: str) -> dict[str, Any]:
+        made = {"requirements": [{"type": "assert-create"}], "updates": staged_updates(staged)}
+        return {
+            "table-changes": [
+                {"identifier": {"namespace": ["default"], "name": "u"}, **made},
+                {"identifier": {"namespace": ["default"], "name": name}, "updates": [set_properties(x="y")]},
+            ]
+        }
+
+    path = "/iceberg/v1/main/transactions/commit"
+    assert client.refused("POST", path, changes("no")) == (404, "NoSuchTableException")
+    assert client.refused("GET", f"{TABLES}/u") == (404, "NoSuchTableException")
+    before = client.commits()
+    client.ask("POST", path, changes("a"))
+    assert client.commits() == before + 1
+    assert client.ask("GET", f"{TABLES}/u")["metadata"]["table-uuid"] == staged["table-uuid"]
+
+
+def test_a_table_of_the_first_format_lives_on(client: Client) -> None:
+    """It is registered, changed, written to by an engine that does not know others, and raised to the next format."""
+    made = client.create("model")["metadata"]
+    folder = f"{client.world.lake.location}/old"
+    first = {
+        "format-version": 1,
+        "table-uuid": str(uuid.uuid4()),
+        "location": folder,
+        "last-updated-ms": 1,
+        "last-column-id": 2,
+        "schema": SCHEMA,
+        "schemas": [SCHEMA],
+        "current-schema-id": 0,
+        "partition-spec": [],
+        "partition-specs": made["partition-specs"],
+        "default-spec-id": 0,
+        "last-partition-id": 999,
+        "properties": {},
+        "snapshots": [],
+    }
+    place = Path(folder.removeprefix("file://"))
+    place.mkdir()
+    (place / "v1.metadata.json").write_text(json.dumps(first))
+    body = {"name": "t", "metadata-location": f"{folder}/v1.metadata.json"}
+    assert client.ask("POST", f"{NS}/default/register", body)["metadata"]["format-version"] == 1
+    changed = client.commit("t", set_properties(a="b"))["metadata"]
+    assert (changed["format-version"], changed["properties"]["a"]) == (1, "b")
+    client.served.catalog().load_table("default.t").append(pa.table({"id": [1], "v": ["a"]}))
+    assert client.world.lake.query("SELECT id FROM t")["id"].to_pylist() == [1]
+    for version in (2, 3):
+        raised = client.commit("t", {"action": "upgrade-format-version", "format-version": version})["metadata"]
+        assert raised["format-version"] == version
+        assert client.world.lake.query("SELECT id FROM t")["id"].to_pylist() == [1]
 
 
 def test_a_purge_is_not_obeyed(client: Client) -> None:
@@ -509,11 +604,21 @@ def test_metrics_are_taken(client: Client) -> None:
 
 
 def test_settings_of_storage_travel_with_tables(lake: LakeWorld) -> None:
-    app = app_of(lake.lake, config={"s3.endpoint": "http://x"})
-    with serving(app) as served:
+    """What opens the store goes to those who may write, and to nobody else."""
+    shown = {"s3.endpoint": "http://x"}
+    hidden = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.session-token": "c", "adls.sas-token.z": "d"}
+    with serving(app_of(lake.lake, config={**shown, **hidden})) as served:
         client = Client(lake, served)
-        assert client.ask("GET", "/iceberg/v1/config")["defaults"] == {"s3.endpoint": "http://x"}
-        assert client.create()["config"] == {"s3.endpoint": "http://x"}
+        whole = {**shown, **hidden}
+        assert client.create()["config"] == whole
+        client.ask("POST", VIEWS, next(body for _, path, body in WRITES if path == VIEWS))
+        for token, expected in (("w", whole), ("r", shown)):
+            other = client.other(token)
+            assert other.ask("GET", "/iceberg/v1/config")["defaults"] == expected
+            assert other.ask("GET", f"{TABLES}/t")["config"] == expected
+            assert other.ask("GET", f"{VIEWS}/x")["config"] == shown
+        tags = {token: client.other(token).http.get(f"{TABLES}/t").headers["ETag"] for token in ("w", "r")}
+        assert tags["w"] != tags["r"]
         client.close()
 
 
@@ -533,6 +638,43 @@ def test_a_table_that_was_dropped_is_registered_again(client: Client) -> None:
     assert client.refused("POST", f"{NS}/default/register", body) == (409, "AlreadyExistsException")
     client.ask("POST", f"{NS}/default/register", {**body, "overwrite": True})
     assert client.world.lake.query("SELECT id FROM back ORDER BY id")["id"].to_pylist() == [1, 2]
+
+
+def test_a_table_that_is_unregistered_is_told_and_may_come_back(client: Client) -> None:
+    client.create()
+    client.world.lake.load("t", pa.table({"id": [1], "v": ["a"]}), actor="ann")
+    loaded = client.ask("GET", f"{TABLES}/t")
+    told = client.ask("POST", f"{TABLES}/t/unregister")
+    assert (told["metadata-location"], told["metadata"]) == (loaded["metadata-location"], loaded["metadata"])
+    assert client.refused("POST", f"{TABLES}/t/unregister") == (404, "NoSuchTableException")
+    client.ask("POST", f"{NS}/default/register", {"name": "t", "metadata-location": told["metadata-location"]})
+    assert client.world.lake.query("SELECT id FROM t")["id"].to_pylist() == [1]
+
+
+def test_a_view_is_registered(client: Client) -> None:
+    client.create()
+    client.ask("POST", VIEWS, next(body for _, path, body in WRITES if path == VIEWS))
+    place = client.ask("GET", f"{VIEWS}/x")["metadata-location"]
+    body = {"name": "y", "metadata-location": place}
+    made = client.ask("POST", f"{NS}/default/register-view", body)["metadata"]
+    assert made["location"] not in place
+    assert client.refused("POST", f"{NS}/default/register-view", body) == (409, "AlreadyExistsException")
+    body["name"] = "z"
+    for wrong in (f"{place}.not", "file:///etc/passwd", client.ask("GET", f"{TABLES}/t")["metadata-location"]):
+        refused = client.refused("POST", f"{NS}/default/register-view", {**body, "metadata-location": wrong})
+        assert refused[0] in (400, 406), wrong
+
+
+def test_a_table_whose_past_cannot_be_read_is_not_registered(client: Client) -> None:
+    """It would be in the way of whoever looks for files that nothing needs."""
+    client.create()
+    for number in (1, 2):
+        client.world.lake.load("t", pa.table({"id": [number], "v": ["a"]}), actor="ann")
+    loaded = client.ask("GET", f"{TABLES}/t")
+    old = loaded["metadata"]["snapshots"][0]["manifest-list"]
+    Path(old.removeprefix("file://")).unlink()
+    body = {"name": "u", "metadata-location": loaded["metadata-location"]}
+    assert client.refused("POST", f"{NS}/default/register", body) == (400, "BadRequestException")
 
 
 def test_what_cannot_be_read_is_not_registered(client: Client, tmp_path: Path) -> None:
@@ -574,12 +716,61 @@ def test_only_what_is_proven_absent_is_said_to_be(client: Client, monkeypatch: p
         assert client.refused("POST", f"{TABLES}/t", {"updates": [set_properties(a="b")]}) == (status, kind)
 
 
+def _writes_that_would_land(client: Client) -> Iterator[tuple[str, str, Any]]:
+    """Every route that writes, with what it would take: after `t`, the view `x` and the namespace `n` were made."""
+    client.create()
+    client.ask("POST", VIEWS, next(body for _, path, body in WRITES if path == VIEWS))
+    client.ask("POST", NS, {"namespace": ["n"]})
+    places = {path: client.ask("GET", path)["metadata-location"] for path in (f"{TABLES}/t", f"{VIEWS}/x")}
+    for method, path, body in WRITES:
+        match path.removeprefix(f"{NS}/default"):
+            case "" if method == "DELETE":
+                yield method, f"{NS}/n", None
+            case "/views":
+                yield method, path, {**body, "name": "other"}
+            case "/views/x" if body is not None:
+                yield method, path, {"updates": [set_properties(a="b")]}
+            case "/register":
+                yield method, path, {**body, "metadata-location": places[f"{TABLES}/t"]}
+            case "/register-view":
+                yield method, path, {**body, "metadata-location": places[f"{VIEWS}/x"]}
+            case _ if "stage-create" not in (body or ()):
+                yield method, path, {"namespace": ["m"]} if path == NS else body
+
+
+def test_p5_every_route_that_writes_tells_what_is_proven(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the publisher says, and when something fails after it has said yes, by whichever route it was asked."""
+    lake, publish = client.world.lake, Publisher.publish
+    writes = list(_writes_that_would_land(client))
+    assert len(writes) == len(WRITES) - 1
+    for number, (method, path, body) in enumerate(writes):
+        branch = f"b{number}"
+        lake.create_branch(branch)
+        elsewhere = path.replace("/main/", f"/{branch}/")
+        for error, status, kind in ERRORS:
+
+            def fails(*_: object, error: Exception = error) -> None:
+                raise error
+
+            monkeypatch.setattr(Publisher, "publish", fails)
+            assert client.refused(method, elsewhere, body) == (status, kind), (method, path)
+
+        def lands_and_fails(self: Publisher, wish: Any) -> Any:
+            publish(self, wish)
+            raise RuntimeError("after the commit")
+
+        monkeypatch.setattr(Publisher, "publish", lands_and_fails)
+        before = lake.resolve(branch=branch)
+        answer = client.http.request(method, elsewhere, json=body)
+        assert (answer.status_code, lake.resolve(branch=branch) != before) == (500, True), (method, path)
+
+
 def test_a_change_that_was_made_and_cannot_be_shown_is_unknown(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from headwater.server.iceberg.reading import Reading
 
     client.create()
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise UnavailableError("the store is gone")
 
     monkeypatch.setattr(Reading, "loaded_table", fails)

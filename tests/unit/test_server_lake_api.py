@@ -53,15 +53,31 @@ def test_a_mutation_that_changes_nothing_commits_nothing(served: ServedLake) -> 
 @pytest.mark.parametrize(
     ("sql", "place"),
     [
-        ("insert into t valus (1)", {"line": 1, "statement": 0}),
+        ("insert into t valus (1)", {"position": {"line": 1, "column": 19}, "statement": 0}),
         (["insert into t values (7, 'x')", "delete from nothing"], {"statement": 1}),
         ("select 1", {"statement": 0}),
     ],
 )
-def test_bad_sql_is_400_with_its_place(served: ServedLake, sql: str | list[str], place: dict[str, int]) -> None:
+def test_bad_sql_is_400_with_its_place(served: ServedLake, sql: str | list[str], place: dict[str, object]) -> None:
     answer = served.mutate(sql)
     assert answer.status_code in (400, 404)
     assert place.items() <= answer.json().items()
+    assert served.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "column"),
+    [
+        ("insert into t valus (1)", 1, 19),
+        ("insert into t\nvalues (1, nope)", 2, 12),
+        ("update t set nope = 1", 1, 14),
+        ("delete from t where idd = 1", 1, 21),
+    ],
+)
+def test_bad_sql_in_a_mutation_has_line_and_column(served: ServedLake, sql: str, line: int, column: int) -> None:
+    answer = served.mutate(["insert into t values (7, 'x')", sql])
+    assert (answer.status_code, answer.json()["code"], answer.json()["statement"]) == (400, "bad_sql", 1)
+    assert answer.json()["position"] == {"line": line, "column": column}
     assert served.rows() == []
 
 
@@ -108,8 +124,7 @@ def test_a_lost_race_is_409_with_the_table_and_its_versions(
     answer = served.mutate("insert into t values (1, 'slow')")
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     conflict = answer.json()["manifest_conflict"]
-    assert conflict["table_key"] == "default.t"
-    assert (conflict["expected"], conflict["actual"]) == (1, 2)
+    assert conflict == {"table_key": "default.t", "expected": 1, "actual": 2}
     assert served.rows() == [{"id": 3, "v": "faster"}]
 
 
@@ -193,9 +208,29 @@ def test_a_large_answer_is_streamed(served: ServedLake) -> None:
 
 
 def test_a_query_cannot_write_or_read_files(served: ServedLake) -> None:
-    for sql in ("select * from read_csv('/etc/passwd')", "create table x as select 1", "attach 'x.db'"):
+    for sql in (
+        "select * from read_csv('/etc/passwd')",
+        "select * from read_text('http://127.0.0.1:1/x')",
+        "select * from glob('/etc/*')",
+        "select 1 limit (select count(*) from read_blob('/etc/passwd'))",
+        "select * from query('select 1')",
+        "select * from duckdb_secrets()",
+        "select current_setting('temp_directory')",
+        "create table x as select 1",
+        "copy (select 1) to 'x.csv'",
+        "export database 'x'",
+        "attach 'x.db'",
+        "install httpfs",
+        "load httpfs",
+        "pragma database_list",
+        "set memory_limit = '1GB'",
+        "call pragma_version()",
+    ):
         answer = served.query(sql)
-        assert answer.status_code in (400, 403), answer.text
+        assert (answer.status_code, answer.json()["code"]) == (403, "refused_sql"), answer.text
+        assert served.mutate(f"insert into t {sql}").status_code in (400, 403)
+    for sql in ("select getenv('HOME')", "select * from '/etc/passwd'", "select 1; select 2"):
+        assert served.query(sql).status_code == 400
 
 
 def test_time_travel(served: ServedLake) -> None:
@@ -237,6 +272,64 @@ def test_branches_with_slashes(served: ServedLake) -> None:
     assert stale.json()["ref_conflict"]["expected"] == "1" * 64
     assert served.client.delete("/v1/branches/feature%2Fa.b%2Ftables").json() == {"deleted": "feature/a.b/tables"}
     assert [each["name"] for each in served.client.get("/v1/refs").json()["refs"]] == ["main"]
+
+
+def test_tags(served: ServedLake) -> None:
+    served.mutate("insert into t values (1, 'a')")
+    made = served.client.post("/v1/tags", json={"name": "v/1"})
+    assert (made.status_code, made.json()["kind"]) == (201, "tag")
+    served.mutate("insert into t values (2, 'b')")
+    answer = served.client.post("/v1/main/query", json={"sql": "select id from t", "at": "v/1"})
+    assert answer.json()["rows"] == [{"id": 1}]
+    assert served.query("select id from t", branch="v%2F1").json()["rows"] == [{"id": 1}]
+    shown = served.client.get("/v1/tags/v/1").json()
+    assert (shown["hash"], shown["head"]["hash"]) == (made.json()["hash"], made.json()["hash"])
+    assert served.client.get("/v1/tags/main").status_code == 404
+    assert served.client.post("/v1/tags", json={"name": "v/1"}).json()["code"] == "exists"
+    assert served.client.post("/v1/tags", json={"name": "v2", "at": "nowhere"}).status_code == 404
+    refused = served.mutate("insert into t values (3, 'c')", branch="v/1")
+    assert (refused.status_code, refused.json()["code"]) == (400, "usage")
+    assert served.client.delete("/v1/branches/v/1").status_code == 400
+    assert served.client.delete(f"/v1/tags/v/1?expected={'1' * 64}").json()["code"] == "conflict"
+    assert served.client.delete("/v1/tags/v/1").json() == {"deleted": "v/1"}
+    assert served.client.get("/v1/tags/v/1").status_code == 404
+
+
+def test_one_commit_and_one_branch(served: ServedLake) -> None:
+    made = served.mutate("insert into t values (1, 'a')").json()["commit"]
+    served.client.post("/v1/branches", json={"name": "a/b"})
+    dropped = served.client.post("/v1/a/b/schema", json={"sql": "drop table t; create table u (x bigint)"}).json()
+    found = served.client.get(f"/v1/main/commits/{made[:10]}").json()
+    assert (found["hash"], found["actor"]) == (made, "anonymous")
+    [change] = found["changes"]
+    assert (change["name"], change["change"]) == ("default.t", "changed")
+    assert change["before"] != change["after"]
+    gone, come = served.client.get(f"/v1/a/b/commits/{dropped['commit']}").json()["changes"]
+    assert (gone["name"], gone["change"], gone["after"]) == ("default.t", "removed", None)
+    assert (come["name"], come["change"], come["before"]) == ("default.u", "added", None)
+    assert served.client.get("/v1/main/commits/00000000").status_code == 404
+    branch = served.client.get("/v1/branches/a/b").json()
+    assert (branch["name"], branch["head"]["hash"]) == ("a/b", dropped["commit"])
+    assert served.client.get("/v1/branches/none").status_code == 404
+
+
+@pytest.mark.hazard("P22")
+def test_parameters_that_no_route_knows_are_refused(served: ServedLake) -> None:
+    """Who mistypes `expected` must not delete whatever is there."""
+    served.client.post("/v1/branches", json={"name": "work"})
+    typo = served.client.delete(f"/v1/branches/work?expect={'1' * 64}")
+    assert (typo.status_code, typo.json()["code"]) == (422, "invalid_request")
+    assert "expected" in typo.json()["hint"]
+    assert served.client.get("/v1/refs?limit=3").status_code == 422
+    assert served.client.get("/v1/branches/work").status_code == 200
+
+
+def test_heads_of_answers(served: ServedLake) -> None:
+    for path in ("/healthz", "/readyz", "/v1/refs", "/v1/main/tables"):
+        answer = served.client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+    assert served.client.head("/v1/nowhere/tables").status_code == 404
+    assert served.client.options("/v1/refs").status_code == 405
 
 
 def test_branches_named_like_routes(served: ServedLake) -> None:
@@ -286,7 +379,9 @@ def test_tables_in_pages_stay_at_one_commit(served: ServedLake) -> None:
     assert [each["table"] for each in first["tables"] + second["tables"]] == ["default.a", "default.t", "default.z"]
     assert (second["commit"], second["next"]) == (first["commit"], None)
     assert first["tables"][1]["columns"][0] == {"name": "id", "type": "long", "required": True}
-    assert served.client.get("/v1/main/tables?page=xyz").status_code == 400
+    for page in ("xyz", "main.a", "..a", f"{first['commit'][:12]}.a", f"{first['commit']}."):
+        assert served.client.get("/v1/main/tables", params={"page": page}).status_code == 400
+    assert served.client.get("/v1/main/tables", params={"page": f"{'0' * 64}.a"}).status_code == 404
 
 
 def test_sidecars_and_recoveries(served: ServedLake) -> None:
@@ -319,6 +414,9 @@ def test_bodies_that_are_not_what_they_should_be(served: ServedLake) -> None:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), answer.text
     answer = served.client.post("/v1/main/mutate", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 422
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        answer = served.client.post("/v1/main/mutate", content=b'{"sql": "x"}', headers={"content-type": kind})
+        assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
     assert served.client.put("/v1/refs").json()["code"] == "method_not_allowed"
     assert served.mutate([]).status_code == 422
 
@@ -360,3 +458,40 @@ def test_what_nobody_foresaw_is_500_and_the_connection_stays(
             assert (answer.status_code, answer.json()["code"]) == (500, "failed")
             assert "a bug" not in answer.text
     assert served.client.get("/v1/refs").status_code == 200
+
+
+def test_the_root_says_what_this_is(served: ServedLake) -> None:
+    answer = served.client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    for said in ("Headwater", "/v1", "/iceberg", "/openapi.json", "/healthz"):
+        assert said in answer.text
+    assert answer.text.count("\n") == 1
+
+
+def test_replicas_and_tags_are_not_written(served: ServedLake) -> None:
+    """Replicas are what sync made of `main`: nobody else writes there, makes one, or takes its name."""
+    lake = served.lake
+    served.mutate("insert into t values (1, 'a')")
+    for name in ("main_replica_eu", "work"):
+        lake.create_branch(name)
+    lake.create_tag("v1")
+    served.mutate("insert into t values (2, 'b')", "work")
+    before = lake.catalog.refs()
+    rows = {"content": b'{"id": 3, "v": "c"}', "headers": {"content-type": NDJSON}}
+    for name in ("main_replica_eu", "v1"):
+        answers = [
+            served.mutate("insert into t values (3, 'c')", name),
+            served.client.post(f"/v1/{name}/schema", json={"sql": "create table u (id bigint)"}),
+            served.client.post(f"/v1/{name}/merge", json={"source": "work"}),
+            served.client.post(f"/v1/{name}/load?table=t", content=rows["content"], headers=rows["headers"]),  # type: ignore[arg-type]
+        ]
+        expected = (400, "usage") if name == "v1" else (403, "read_only")
+        for answer in answers:
+            assert (answer.status_code, answer.json()["code"]) == expected, answer.text
+            assert answer.json()["ref"] == name
+    for kind in ("branches", "tags"):
+        answer = served.client.post(f"/v1/{kind}", json={"name": "main_replica_us"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "read_only")
+    assert lake.catalog.refs() == before
+    assert served.query("select count(*) as n from t", "main_replica_eu").json()["rows"] == [{"n": 1}]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from headwater.catalog.errors import ExpectedVersionMismatchError
 from headwater.catalog.model import Commit, TableKey
 from headwater.kernel.clock import ManualClock
 from headwater.kernel.errors import UnavailableError
+from headwater.kernel.failpoints import Action, Failpoint, arm
 from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.model import Wish
 from tests.unit.server_world import ServedLake, served_lake
@@ -135,6 +137,35 @@ def test_died_after_the_commit_and_before_the_answer_was_kept(
     assert served.rows() == ONE
 
 
+def test_a_replay_from_the_log_says_as_much_as_the_first_answer(
+    served: ServedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.mutate(SQL)
+    served.lake.create_branch("work")
+    served.mutate("insert into t values (2, 'b')", branch="work")
+
+    def dies(*_: object) -> bool:
+        raise UnavailableError("the process is gone by now")
+
+    sql = ["insert into t values (7, 'a'), (8, 'b')", "delete from t where id = 7"]
+    requests: dict[str, dict[str, Any]] = {
+        "/v1/main/mutate": {"json": {"sql": sql}},
+        "/v1/main/schema": {"json": {"sql": "create table u (x bigint); alter table t add column w bigint"}},
+        "/v1/main/merge": {"json": {"source": "work"}},
+        "/v1/main/load?table=u": {"content": b'{"x": 1}\n{"x": 2}\n'},
+    }
+    for path, body in requests.items():
+        headers = {"idempotency-key": path}
+        headers |= {"content-type": "application/x-ndjson"} if "content" in body else {}
+        with monkeypatch.context() as dead:
+            dead.setattr(served.serving.requests, "keep", dies)
+            first = served.client.post(path, headers=headers, **body)
+        assert first.status_code == 200, first.text
+        again = served.client.post(path, headers=headers, **body)
+        assert is_replayed(again)
+        assert again.json() == first.json()
+
+
 def test_died_before_the_commit(served: ServedLake, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim waits for its lease: nobody knows that whoever claimed it is dead."""
 
@@ -183,6 +214,23 @@ def test_an_unknown_outcome_is_settled_by_its_url_and_by_asking_again(
     assert (again.json()["operation"] == operation) is has_landed
     assert served.rows() == ONE
     assert commits(served) == 1
+
+
+@pytest.mark.parametrize("point", [Failpoint.PUBLISH_AFTER_HEAD, Failpoint.CATALOG_COMMIT_AFTER_MANIFEST])
+def test_a_write_that_fails_behind_its_first_head_is_unknown_and_its_url_settles_it(
+    served: ServedLake, point: Failpoint
+) -> None:
+    served.lake.apply("create table u (id bigint)", actor="setup")
+    with arm(point, Action.ERROR, only_hit=1):
+        unknown = served.mutate([SQL, "insert into u values (1)"])
+    assert (unknown.status_code, unknown.json()["code"]) == (500, "outcome_unknown"), unknown.text
+    settled = served.client.get(unknown.json()["settle"])
+    assert settled.status_code == 200, settled.text
+    has_landed = settled.json()["state"] == "committed"
+    assert has_landed is (point is Failpoint.CATALOG_COMMIT_AFTER_MANIFEST)
+    assert served.rows() == (ONE if has_landed else [])
+    # Where it landed, only its note is left, which the next sweep takes away.
+    assert len(served.client.get("/v1/sidecars").json()["sidecars"]) == int(has_landed)
 
 
 def test_what_nobody_foresaw_is_an_unknown_outcome(served: ServedLake, monkeypatch: pytest.MonkeyPatch) -> None:

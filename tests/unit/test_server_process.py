@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -22,14 +24,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fastapi import FastAPI
 
 from headwater.app import App
 from headwater.kernel.clock import ManualClock, SystemClock
+from headwater.kernel.errors import UnavailableError, UsageError
 from headwater.kernel.failpoints import Action, Failpoint, arm
-from headwater.kernel.settings import load
+from headwater.kernel.settings import ServerSettings, load
 from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.sidecars import FOLDER
-from headwater.server.main import open_to_serve, served
+from headwater.server.main import listen, listener, open_to_serve, served
 from headwater.server.sweeping import SWEEPS
 from tests.unit.server_world import ServedLake, listening, served_lake
 
@@ -58,9 +62,18 @@ class Server:
 
 
 @contextmanager
-def serving(lake: Path, *options: str, **variables: str) -> Iterator[Server]:
+def serving(lake: Path | str, *options: str, **variables: str) -> Iterator[Server]:
+    """A server in a process of its own."""
+    with telling(None, lake, *options, **variables) as server:
+        yield server
+
+
+@contextmanager
+def telling(log: IO[str] | None, lake: Path | str, *options: str, **variables: str) -> Iterator[Server]:
+    """The same, whose log goes to a file."""
     command = [sys.executable, "-m", "headwater", "serve", str(lake), "--port", "0", "--json", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables})
+    environ = {**os.environ, **variables}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ)
     try:
         assert process.stdout is not None
         said = ""
@@ -103,54 +116,52 @@ def test_told_to_stop_in_the_midst_of_a_write(lake: ServedLake, drain_seconds: s
         write = pool.submit(server.mutate)
         wait_for_sidecar(lake)
         server.process.send_signal(signal.SIGTERM)
+        answer = write.result()
         if is_answered:
-            assert write.result().status_code == 200
+            assert answer.status_code == 200
         else:
-            write.exception()  # it may be answered, or hear nothing
+            assert (answer.status_code, answer.json()["code"]) == (500, "outcome_unknown")
         assert server.process.wait(PATIENCE_SECONDS) == 0
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{server.address}/healthz")
     assert lake.rows() == [{"id": 1, "v": "a"}]
     assert not list((lake.folder / FOLDER).glob("*.json"))
+    assert lake.lake.catalog.commit_at(lake.lake.resolve()).operation == answer.json()["operation"]
 
 
-def test_told_to_stop_by_a_person_when_nothing_is_under_way(lake: ServedLake) -> None:
-    with serving(lake.folder) as server:
-        assert httpx.get(f"{server.address}/readyz").status_code == 200
-        server.process.send_signal(signal.SIGINT)
+def test_told_to_stop_in_the_midst_of_a_query(lake: ServedLake) -> None:
+    """It is waited for as long as answers may still take, and then ended: not for as long as it would run."""
+    clock, sql = SystemClock(), {"sql": "select count(*) as n from range(1000000000000)"}
+    with serving(lake.folder, HEADWATER_SERVER_DRAIN_SECONDS="1") as server, ThreadPoolExecutor(1) as pool:
+        url = f"{server.address}/v1/main/query"
+        query = pool.submit(lambda: httpx.post(url, json=sql, timeout=PATIENCE_SECONDS))
+        while 'in_flight{kind="queries"} 1.0' not in httpx.get(f"{server.address}/metrics").text:
+            clock.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)  # who is told twice ends as well as who is told once
+        answer = query.result()
+        assert (answer.status_code, answer.json()["code"]) == (500, "stopping")
         assert server.process.wait(PATIENCE_SECONDS) == 0
 
 
-@pytest.mark.parametrize("point", ["publish.after-head", "publish.after-commit"])
-def test_killed_in_the_midst_of_a_write_and_asked_again(lake: ServedLake, point: str) -> None:
-    """With one key, the write lands once, wherever the server was killed."""
-    with serving(lake.folder, **SHORT, HEADWATER_FAILPOINTS=f"{point}=kill") as server:
-        with pytest.raises(httpx.TransportError):
-            server.mutate(**KEY)
-        assert server.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
-    clock = SystemClock()
-    with again(lake.folder) as client:
-        deadline = clock.monotonic() + PATIENCE_SECONDS
-        while (answer := client.post("/v1/main/mutate", json=SQL, headers=KEY)).status_code in (409, 503):
-            assert clock.monotonic() < deadline, answer.text
-            assert int(answer.headers["retry-after"]) > 0
-            clock.sleep(0.2)
-        assert answer.status_code == 200, answer.text
-        assert client.post("/v1/main/mutate", json=SQL, headers=KEY).json() == answer.json()
-    assert lake.rows() == [{"id": 1, "v": "a"}]
+def test_an_address_that_cannot_be_had_is_named(lake: ServedLake) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = ServerSettings(port=taken.getsockname()[1])
+        with pytest.raises(UnavailableError, match=r"cannot listen on 127\.0\.0\.1:.*in use"):
+            listen(FastAPI(), settings, ready=lambda _: None)
 
 
 @contextmanager
-def again(folder: Path) -> Iterator[httpx.Client]:
+def again(lake: Path | str, **variables: str) -> Iterator[httpx.Client]:
     """Another server of the same lake, in this process."""
-    app = App(load(environ=SHORT))
-    with app.open_database(str(folder)) as database:
-        serving = served(app, open_to_serve(app, str(folder)), database, app.settings.server)
+    app = App(load(environ={**SHORT, **variables}))
+    with app.open_database(str(lake)) as database:
+        serving = served(app, open_to_serve(app, str(lake)), database, app.settings.server)
         with listening(serving) as address, httpx.Client(base_url=address, timeout=PATIENCE_SECONDS) as client:
             yield client
 
 
-def test_tls(lake: ServedLake, tmp_path: Path) -> None:
+def test_tls_and_told_to_stop_by_a_person(lake: ServedLake, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     options = ("--tls-certificate", str(certificate), "--tls-key", str(key))
     with serving(lake.folder, *options) as server:
@@ -159,6 +170,26 @@ def test_tls(lake: ServedLake, tmp_path: Path) -> None:
         assert httpx.get(f"{server.address}/healthz", verify=context).status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(server.address.replace("https", "http") + "/healthz")
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_what_is_no_certificate_and_its_key_is_named(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    other, locked = tmp_path / "other.pem", tmp_path / "locked.pem"
+    made = ec.generate_private_key(ec.SECP256R1())
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    other.write_bytes(made.private_bytes(*form, serialization.NoEncryption()))
+    locked.write_bytes(made.private_bytes(*form, serialization.BestAvailableEncryption(b"secret")))
+    for first, second, said in (
+        (certificate, other, "not a certificate and its key"),
+        (key, key, "not a certificate and its key"),
+        (certificate, locked, "protected by a password"),
+        (certificate, tmp_path / "none.pem", "none.pem cannot be read"),
+    ):
+        settings = ServerSettings(tls_certificate=str(first), tls_key=str(second), port=0)
+        with pytest.raises(UsageError, match=said):
+            listener(FastAPI(), settings, ready=lambda _: None)
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
@@ -203,6 +234,8 @@ def test_p1_a_server_sweeps_on_a_timer(tmp_path: Path) -> None:
         clock.advance(timedelta(minutes=3))
         held = world.client.post("/v1/main/mutate", json=SQL)
         assert (held.status_code, held.json()["code"]) == (503, "recovery_pending"), held.text
+        assert "POST /v1/recover" in held.json()["hint"]
+        assert int(held.headers["retry-after"]) > 0
         patient = SystemClock()
         deadline = patient.monotonic() + PATIENCE_SECONDS
         with listening(replace(world.serving, sweep_every=timedelta(seconds=0.05))):

@@ -254,6 +254,9 @@ class TestHead:
         # The first of its line has no predecessor, whatever the payload was made from.
         first = MetadataCodec().encode(Body(writer, None, data))
         assert MetadataCodec().decode(first, "m").previous is None
+        # Bytes that say who and after whom already stay as they are.
+        assert MetadataCodec().encode(Body(writer, previous, data)) is data
+        assert MetadataCodec().decode(MetadataCodec().encode(Body(previous, writer, data)), "m").writer == previous
 
     @pytest.mark.parametrize(
         "data", [b"", b"{}", b'{"properties": {}}', b'{"properties": {"headwater.writer": "x"}}', b"[" * 100_000]

@@ -136,6 +136,7 @@ def test_read_only_refuses_every_change(memory: MemoryStore) -> None:
     store = ReadOnlyStore(memory)
     for change in (
         lambda: store.put("b", b"", Create()),
+        lambda: store.prepare("b", b"").create(),
         lambda: store.delete("a"),
         lambda: store.delete_prefix("a"),
         lambda: store.copy("a", "b"),
@@ -176,6 +177,16 @@ class TestConfined:
         store.put("x", b"1", Create())
         assert [meta.path for meta in store.list()] == ["x"]
         assert store.name.endswith("/mine")
+
+    def test_what_is_to_stay_is_its_own(self, memory: MemoryStore) -> None:
+        settled: list[str] = []
+
+        class Settles(StoreWrapper):
+            def settle(self, path: str) -> None:
+                settled.append(path)
+
+        ConfinedStore(Settles(memory), "a/b").settle("x")
+        assert settled == ["a/b/x"]
 
     def test_confinement_nests(self, memory: MemoryStore) -> None:
         inner = ConfinedStore(ConfinedStore(memory, "a"), "b")

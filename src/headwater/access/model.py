@@ -78,8 +78,8 @@ class RoleRefusedError(RefusedError):
 
     def __init__(self, actor: str, role: Role, needed: Role) -> None:
         super().__init__(
-            f"{actor} is a {role}, and this needs a {needed}",
-            hint=f"use a token of the role {needed}: `headwater token create --role {needed}`",
+            f"{actor} has the role {role}, and this needs the role {needed}",
+            hint=f"use another token: `headwater token create LAKE NAME --role {needed}` makes one",
             role=str(role),
             needed=str(needed),
         )

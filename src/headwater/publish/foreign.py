@@ -3,7 +3,7 @@
 An engine that speaks the Iceberg protocol writes data files, manifests and a manifest list by itself, and asks only for
 the document to change. It knows nothing of the constraints of a lake. So whatever it brings is read here (P5):
 
-    new snapshots     their lists and their new manifests can be read, and name no file outside the lake
+    new snapshots     their lists and their new manifests can be read, and their files are there (foreign_files.py)
     columns           what a constraint mentions keeps its name and its identity
     rows              the rows of the files that came or went satisfy every constraint, those of other tables too; a
                       table that is new, or has other constraints than before, is judged whole
@@ -13,10 +13,10 @@ Nothing is written here. What was read for a judgement is returned, so that the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -28,11 +28,11 @@ from headwater.publish.constraints.check import Changed, check_changes, check_ta
 from headwater.publish.constraints.codec import constraints_of
 from headwater.publish.constraints.declared import column_named
 from headwater.publish.errors import ConstraintBrokenError
+from headwater.publish.foreign_files import brought_files, check_places
 from headwater.publish.questions import Questions
 from headwater.publish.state import State
 from headwater.query import Pending, QueryOptions
 from headwater.tables.files import Files
-from headwater.tables.manifests import live, read_manifest, read_manifest_list
 from headwater.tables.model import FileTask, LiveFile, ScanPlan, TableCorruptError, TableUsageError
 from headwater.tables.read import read_task
 
@@ -59,9 +59,28 @@ class Arrival:
 
 def judge(state: State, arrivals: Sequence[Arrival], options: QueryOptions) -> dict[TableKey, Content | None]:
     """Raise what the changes violate; returns the versions of everything that was read for that."""
+    brought = {}
     for each in arrivals:
-        _check_snapshots(state.files, each)
+        check_places(state.files, each.before, each.after)
+        brought[each.key] = brought_files(state.files, each.key, each.before, each.after)
         _check_columns(each)
+    try:
+        return _judge_rows(state, arrivals, options, brought)
+    except TableCorruptError as error:
+        found = (file for each in brought.values() for entries in each.values() for file in entries)
+        if error.fields.get("path") not in {each.file.file_path for each in found}:
+            raise
+        raise TableUsageError(
+            f"a file cannot be read: {error.message}", hint="write it anew, and commit that", **error.fields
+        ) from error
+
+
+def _judge_rows(
+    state: State,
+    arrivals: Sequence[Arrival],
+    options: QueryOptions,
+    brought: Mapping[TableKey, Mapping[int, Sequence[LiveFile]]],
+) -> dict[TableKey, Content | None]:
     shown = {each.key: _with_nulls(each.after) for each in arrivals}
     questions = Questions(state, options, pending=Pending(overrides=shown))
     changed: dict[TableKey, Changed] = {}
@@ -71,7 +90,7 @@ def judge(state: State, arrivals: Sequence[Arrival], options: QueryOptions) -> d
             continue
         if each.is_judged_whole:
             check_table(questions, each.key, each.after)
-        if each.before is not None and each.is_moved and not _has_no_new_nulls(state.files, each):
+        if each.before is not None and each.is_moved and not _has_no_new_nulls(state.files, each, brought[each.key]):
             old = _with_nulls(each.before.model_copy(update=shape_of(each.after)))
             removed, added = rows_of_differing_files(Asking(state.files, options), old, shown[each.key], needed)
             changed[each.key] = Changed(each.after, added, removed if removed.num_rows else None)
@@ -79,7 +98,7 @@ def judge(state: State, arrivals: Sequence[Arrival], options: QueryOptions) -> d
     return questions.reads
 
 
-def _has_no_new_nulls(files: Files, arrival: Arrival) -> bool:
+def _has_no_new_nulls(files: Files, arrival: Arrival, brought: Mapping[int, Sequence[LiveFile]]) -> bool:
     """Whether the table demands nothing but that columns are not null, and no file that came has a null in them.
 
     What is in the new files is enough to know that, and no question needs to be asked. False proves nothing.
@@ -88,11 +107,11 @@ def _has_no_new_nulls(files: Files, arrival: Arrival) -> bool:
     if known.primary_key or known.declared or known.referenced_by or arrival.is_judged_whole:
         return False
     snapshots = _since(arrival)
-    if snapshots is None:
+    if snapshots is None or any(each.snapshot_id not in brought for each in snapshots):
         return False
     plan = ScanPlan(_with_nulls(arrival.after), _with_nulls(arrival.after).schema(), None, ())
     for snapshot in snapshots:
-        for each in _added_entries(files, snapshot, arrival.after.specs().keys()):
+        for each in brought.get(snapshot.snapshot_id, ()):
             if each.file.content is not DataFileContent.DATA:
                 continue
             task = FileTask(each.file, each.sequence_number)
@@ -134,45 +153,6 @@ def _check_columns(arrival: Arrival) -> None:
     if known.referenced_by and set(known.primary_key) != set(constraints_of(arrival.after).primary_key):
         others = ", ".join(map(str, known.referenced_by))
         raise ConstraintBrokenError(arrival.key, "primary key", f"{others} refers to it, and it would change")
-
-
-def _check_snapshots(files: Files, arrival: Arrival) -> None:
-    """Every new snapshot leads to manifests that can be read, and to files of the lake."""
-    known = set() if arrival.before is None else {each.snapshot_id for each in arrival.before.snapshots}
-    specs = arrival.after.specs().keys()
-    for snapshot in arrival.after.snapshots:
-        if snapshot.snapshot_id in known:
-            continue
-        try:
-            for location in _added_files(files, snapshot, specs):
-                files.place(location)
-        except TableCorruptError as error:
-            raise TableUsageError(
-                f"snapshot {snapshot.snapshot_id} of {arrival.key} cannot be read: {error.message}",
-                hint="store its files before it is committed",
-                table=str(arrival.key),
-                snapshot=snapshot.snapshot_id,
-            ) from error
-
-
-def _added_files(files: Files, snapshot: Snapshot, specs: Collection[int]) -> Iterator[str]:
-    manifests = read_manifest_list(files, snapshot, spec_ids=specs)
-    yield from (each.manifest_path for each in manifests)
-    yield from (each.file.file_path for each in _added_in(files, snapshot, manifests))
-
-
-def _added_entries(files: Files, snapshot: Snapshot, specs: Collection[int]) -> Iterator[LiveFile]:
-    return _added_in(files, snapshot, read_manifest_list(files, snapshot, spec_ids=specs))
-
-
-def _added_in(files: Files, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> Iterator[LiveFile]:
-    """The files that came with the snapshot: they are in manifests that it wrote."""
-    for manifest in manifests:
-        if manifest.added_snapshot_id != snapshot.snapshot_id:
-            continue
-        for entry in read_manifest(files, manifest):
-            if entry.status is ManifestEntryStatus.ADDED:
-                yield live(entry)
 
 
 def _with_nulls(metadata: TableMetadata) -> TableMetadata:

@@ -64,6 +64,10 @@ class Heads:
         """Whether somebody sits where the head is to move."""
         return _writer(self.sequence(head.path), head.planned_id) is not None
 
+    def settle(self, head: PlannedHead) -> None:
+        """Make durable what has moved as planned: its writer may have died before it did that (P20)."""
+        self.sequence(head.path).settle(head.planned_id)
+
     def facts(self, head: PlannedHead, pinned: Content | None) -> HeadFacts:
         """What is found of a planned head, where the branch holds `pinned`: the table, or anything else (P12)."""
         sequence = self.sequence(head.path)

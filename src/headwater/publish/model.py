@@ -15,6 +15,8 @@ from headwater.tables.model import NewFile, Staged
 RECOVERY_ACTOR = "headwater:recovery"
 # When the last file of a change was stored, as the log tells it: what replicas measure their lag from.
 WRITE_ENDED_AT = "writer_data_write_end_ts"
+# What a change came to, as JSON: whoever made it and heard no answer finds it in the log.
+DID = "headwater.did"
 
 
 class WriterKind(enum.StrEnum):

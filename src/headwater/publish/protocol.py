@@ -19,8 +19,10 @@ the same operation.)
 Steps, and what a crash after each leaves behind:
 
     staged files          files that nothing refers to
+    documents prepared    side by side, where nobody sees them: what a put that was killed leaves
     A  sidecar            a note of a change that did not begin: rolled back, which occupies the planned ids
     B  heads, in order    some heads ahead of their pins: rolled back, or forward when all have moved
+       heads synced       the same; their names are durable before anything pins them
     C  commit             a published change with a stale sidecar: told in the log, deleted (P4); one manifest may carry
                           the commits of several writers of the process (group.py), all of them or none
     D  sidecar deleted    nothing
@@ -32,52 +34,46 @@ loses after its first head has moved restores its own heads and publishes that b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headwater.catalog.errors import CatalogBusyError, CommitOutcomeUnknownError, ExpectedVersionMismatchError
-from headwater.catalog.model import Commit, CommitRequest, TableContent, TableKey
+from headwater.catalog.model import Commit, CommitRequest, TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UsageError
 from headwater.kernel.failpoints import Failpoint, hit
-from headwater.kernel.ids import new_ulid
 from headwater.kernel.logs import Log
 from headwater.kernel.randomness import Randomness
+from headwater.kernel.workers import Workers
 from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.forks.protocol import Forks
 from headwater.publish.group import Group
 from headwater.publish.heads import Heads
 from headwater.publish.lost import refuse_lost
-from headwater.publish.model import PlannedHead, Sidecar, TableWish, Verdict, Wish
+from headwater.publish.model import Sidecar, TableWish, Verdict, Wish
+from headwater.publish.planning import Planned, Planning
 from headwater.publish.recovery import Recovery
 from headwater.publish.requests import commit_forward, forward_request
 from headwater.publish.sidecars import Sidecars
-from headwater.sequence.model import Entry, SequenceConflictError, SequenceOutcomeUnknownError
+from headwater.query.at_commit import Documents
+from headwater.sequence.model import SequenceConflictError, SequenceOutcomeUnknownError
+from headwater.sequence.protocol import Move
 from headwater.storage.errors import StorageOutcomeUnknownError
 from headwater.tables.files import Files
-from headwater.tables.head import INCARNATION
-from headwater.tables.metadata import decode_document, encode_metadata
 
 # How often a publish is tried again because others change the lake all the time, while nothing that matters to it did.
 PUBLISH_RETRIES = 5
 LEASE = timedelta(seconds=60)
+# How many heads of one change are prepared side by side.
+HEADS_AT_ONCE = 8
 
 T = TypeVar("T")
 
 _log = Log("publish")
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A head that is to move: the entry that it follows on, and the bytes that it moves to."""
-
-    head: PlannedHead
-    before: Entry | None
-    payload: bytes
 
 
 class Publisher:
@@ -105,6 +101,13 @@ class Publisher:
         self._clock = clock
         self._randomness = randomness
         self._lease = lease
+        self._planning = Planning(files, heads, self._forks, clock=clock, randomness=randomness)
+        self._workers = Workers(HEADS_AT_ONCE - 1, "heads")
+
+    @property
+    def documents(self) -> Documents:
+        """The documents of tables, among them those that were published here, which need not be read."""
+        return self._planning.documents
 
     def publish(self, wish: Wish) -> Commit:
         """Commit the wish, or say why not."""
@@ -113,13 +116,12 @@ class Publisher:
         contested = self._recovery.heal(wish.branch, keys)
         with self._recovery.queues.hold(wish.branch, keys):
             since = refuse_lost(self._catalog, self._clock, wish)
-            planned = tuple(self._plan(wish, each) for each in sorted(wish.tables, key=_by_key) if each.staged)
+            planned = tuple(self._planning.plan(wish, each) for each in sorted(wish.tables, key=_by_key) if each.staged)
             self._refuse_hopeless(self._note(wish, planned, since), contested)
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged))
-            # A note of its own: its lease begins now that the files are stored, however long that took.
             stored = wish.stored(self._clock.now())
-            return shielded(lambda: self._carry_out(self._note(stored, planned, since), planned))
+            return shielded(lambda: self._carry_out(stored, planned, since))
 
     def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:
         """Before anything is written: what no commit can say (P19), and a race that is lost already.
@@ -131,45 +133,7 @@ class Publisher:
             if head.pinned_key in contested and self._heads.is_taken(head):
                 raise self._forks.lost_head(sidecar, head)
 
-    def _plan(self, wish: Wish, table: TableWish) -> _Planned:
-        assert table.staged is not None
-        metadata = table.staged.metadata
-        path = self._heads.path_for(metadata, wish.branch_incarnation)
-        before = self._forks.base(wish, table, path)
-        expected_id = before.id if before else 0
-        content = TableContent(
-            metadata.properties[INCARNATION],
-            "",
-            metadata.current_snapshot_id,
-            metadata.current_schema_id,
-            metadata.default_spec_id,
-            metadata.default_sort_order_id or 0,
-        )
-        head = PlannedHead(
-            table.key,
-            path,
-            content.content_id,
-            table.pinned,
-            expected_id,
-            new_ulid(self._clock, self._randomness),
-            self._heads.located(path, expected_id + 1, content),
-            table.renamed_from,
-        )
-        # What is followed on without being pinned is nobody's, and nothing of it is carried over.
-        pinned = before if self._heads.id_in(path, table.pinned) else None
-        return _Planned(head, before, encode_metadata(metadata, base=self._document(table, pinned)))
-
-    def _document(self, table: TableWish, before: Entry | None) -> dict[str, Any] | None:
-        """The document that was changed, so that nothing of it gets lost that we do not know; None for a new table."""
-        if table.made_from is not None:
-            location = table.made_from.metadata_location
-            return decode_document(self._files.read(location), location)
-        if table.pinned is None:
-            return None
-        location = table.pinned.metadata_location
-        return decode_document(before.payload if before else self._files.read(location), location)
-
-    def _note(self, wish: Wish, planned: Sequence[_Planned], since: str) -> Sidecar:
+    def _note(self, wish: Wish, planned: Sequence[Planned], since: str) -> Sidecar:
         return Sidecar(
             operation=wish.operation,
             kind=wish.kind,
@@ -203,12 +167,23 @@ class Publisher:
             ) from error
         hit(Failpoint.PUBLISH_AFTER_SIDECAR)
 
-    def _carry_out(self, sidecar: Sidecar, planned: Sequence[_Planned]) -> Commit:
+    def _carry_out(self, wish: Wish, planned: Sequence[Planned], since: str) -> Commit:
         """All four phases; a change that moves no head needs no note."""
+        with ExitStack() as left:
+            moves = [left.enter_context(self._move(each)) for each in planned]
+            self._workers.each(Move.prepare, moves)
+            # A note of its own: its lease begins now that everything is stored, however long that took.
+            return self._in_order(self._note(wish, planned, since), planned, moves)
+
+    def _move(self, planned: Planned) -> Move:
+        sequence = self._heads.sequence(planned.head.path)
+        return sequence.move(planned.payload, after=planned.before, writer=planned.head.identity)
+
+    def _in_order(self, sidecar: Sidecar, planned: Sequence[Planned], moves: Sequence[Move]) -> Commit:
         if planned:
             self._write_note(sidecar)
         try:
-            self._move_heads(sidecar, planned)
+            self._move_heads(sidecar, planned, moves)
             commit = self._commit(sidecar)
         except (ConflictError, RefusedError, UsageError) as error:  # among them that the branch is gone
             done = self._step_back(sidecar, error)
@@ -224,17 +199,27 @@ class Publisher:
         hit(Failpoint.PUBLISH_AFTER_COMMIT)
         if planned:
             self._delete_note(sidecar)
+        self._planning.remember(planned)
         return commit
 
-    def _move_heads(self, sidecar: Sidecar, planned: Sequence[_Planned]) -> None:
-        """Phase B."""
-        for each in planned:
+    def _move_heads(self, sidecar: Sidecar, planned: Sequence[Planned], moves: Sequence[Move]) -> None:
+        """Phase B. They become durable after the last has moved, and before the commit: one sync serves them all."""
+        for each, move in zip(planned, moves, strict=True):
             self._require_lease(sidecar)
-            try:
-                self._heads.sequence(each.head.path).write(each.payload, after=each.before, writer=each.head.identity)
-            except SequenceConflictError as error:
-                raise self._forks.lost_head(sidecar, each.head) from error
+            with self._losing(sidecar, each):
+                move.create()
             hit(Failpoint.PUBLISH_AFTER_HEAD)
+        self._workers.each(Move.sync, moves)
+        for each, move in zip(planned, moves, strict=True):
+            with self._losing(sidecar, each):
+                move.settle()
+
+    @contextmanager
+    def _losing(self, sidecar: Sidecar, planned: Planned) -> Iterator[None]:
+        try:
+            yield
+        except SequenceConflictError as error:
+            raise self._forks.lost_head(sidecar, planned.head) from error
 
     def _commit(self, sidecar: Sidecar) -> Commit:
         """Phase C, on whatever the branch's head is: what this change rests on is judged there, by its versions."""

@@ -15,6 +15,8 @@ Invariants:
        Then, and only then, the same sidecar can mean forward to one recoverer and back to another.
     4  The log is asked last: whether a change is published counts from when its heads were looked at.
     5  Every recovery is in the log, once, as `headwater:recovery` (P13).
+    6  What others have left is made durable before anything rests on it (P20): a sidecar before heads are restored,
+       heads before they are pinned, a commit that is found in the log before its sidecar goes.
 
 Steps of a rollback, and what a crash after each leaves behind:
 
@@ -95,6 +97,7 @@ class Recovery:
         skew: timedelta = CLOCK_SKEW,
     ) -> None:
         self._catalog = catalog
+        self._heads = heads
         self._sidecars = sidecars
         self._looking = Looking(catalog, heads)
         self._rollback = Rollback(heads, files)
@@ -266,11 +269,14 @@ class Recovery:
             _log.warning("a sidecar was left behind", operation=sidecar.operation, error=str(error))
 
     def _roll_forward(self, sidecar: Sidecar, meant: Recovered) -> Commit:
+        for head in sidecar.heads:
+            self._heads.settle(head)
         told = audit(sidecar, Verdict.FORWARD, meant.states)
         return self._commit(forward_request(sidecar, None, RECOVERY_ACTOR, told), above=sidecar.since)
 
     def _roll_back(self, sidecar: Sidecar, found: Look) -> Commit:
         """Occupy every planned id, then pin what took its place."""
+        self._sidecars.settle(sidecar.operation)  # or a head could be where nothing explains it (P20)
         restored = self._rollback.restore(sidecar, found)
         return self._commit(restored_request(sidecar, restored, found.meant.states), above=sidecar.since)
 

@@ -64,7 +64,9 @@ class Rollback:
         identity = sidecar.restore_identity(head)
         if state is HeadState.RESTORED:
             entry = sequence.read(head.planned_id)
-            return entry.id if entry.writer == identity else entry.id + 1
+            number = entry.id if entry.writer == identity else entry.id + 1
+            sequence.settle(number)  # by another recoverer, who may have died before it did that (P20)
+            return number
         if not needs_restore(state):
             return None
         number = head.planned_id + (1 if state is HeadState.AS_PLANNED else 0)

@@ -30,6 +30,10 @@ class Sidecars:
         self._store.put(path, encode_sidecar(sidecar), Create())
         self._own[path] = sidecar
 
+    def settle(self, operation: Ulid) -> None:
+        """Make sure that a sidecar that was found stays: its writer may have died before it was durable."""
+        self._store.settle(path_of(operation))
+
     def delete(self, operation: Ulid) -> None:
         """Phase D."""
         path = path_of(operation)

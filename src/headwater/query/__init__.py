@@ -5,7 +5,8 @@ and `resolve` opens those; `predicates` lets DuckDB's optimizer say which rows o
 files of each into a DuckDB view; `protocol` orders all of it and shuts DuckDB in (`engine`) before the query runs.
 """
 
+from headwater.query.deadline import Stop
 from headwater.query.model import OpenTable, OpenView, Pending, QueryOptions, TableSource
 from headwater.query.protocol import run, stream
 
-__all__ = ["OpenTable", "OpenView", "Pending", "QueryOptions", "TableSource", "run", "stream"]
+__all__ = ["OpenTable", "OpenView", "Pending", "QueryOptions", "Stop", "TableSource", "run", "stream"]

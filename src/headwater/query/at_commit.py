@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import lru_cache
@@ -31,19 +33,31 @@ class Documents:
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        self._table = lru_cache(_DOCUMENTS_KEPT)(self._read_table)
+        self._tables: OrderedDict[str, TableMetadata] = OrderedDict()
+        self._lock = threading.Lock()
         self._view = lru_cache(_DOCUMENTS_KEPT)(self._read_view)
 
     def table(self, content: TableContent) -> TableVersion:
         """The table at the version that the catalog pins."""
-        return TableVersion(self._table(content.metadata_location), content.metadata_location)
+        location = content.metadata_location
+        with self._lock:
+            found = self._tables.get(location)
+        if found is None:
+            found = decode_metadata(self.files.read(location), location)
+        self.remember(location, found)
+        return TableVersion(found, location)
+
+    def remember(self, location: str, metadata: TableMetadata) -> None:
+        """What lies at this location, for those who know without reading it: they have written it."""
+        with self._lock:
+            self._tables[location] = metadata
+            self._tables.move_to_end(location)
+            if len(self._tables) > _DOCUMENTS_KEPT:
+                self._tables.popitem(last=False)
 
     def view(self, content: ViewContent) -> ViewMetadata:
         """The view at the version that the catalog pins."""
         return self._view(content.metadata_location)
-
-    def _read_table(self, location: str) -> TableMetadata:
-        return decode_metadata(self.files.read(location), location)
 
     def _read_view(self, location: str) -> ViewMetadata:
         return decode_view(self.files.read(location), location)

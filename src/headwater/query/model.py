@@ -121,5 +121,12 @@ class QueryTimeoutError(UnavailableError):
         )
 
 
+class QueryStoppedError(UnavailableError):
+    """Somebody asked for the end of the query before it came to it."""
+
+    def __init__(self) -> None:
+        super().__init__("the query was ended before it had its answer", hint="ask it again")
+
+
 class QueryMemoryError(UnavailableError):
     """The query needs more memory, or more room for temporary files, than it may use."""

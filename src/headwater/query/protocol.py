@@ -41,7 +41,7 @@ from headwater.catalog.names import DEFAULT_NAMESPACE
 from headwater.query.arrow import convert, with_uuids
 from headwater.query.conditions import EVERYTHING
 from headwater.query.damage import look_for_damage, with_table
-from headwater.query.deadline import Deadline
+from headwater.query.deadline import Deadline, Stop
 from headwater.query.decide import copies_table, only_of, schema_at
 from headwater.query.engine import Engine, lock, plan_of
 from headwater.query.failures import about, as_duckdb, is_interrupt, may_be_a_file, nested_too_deeply, translate
@@ -82,20 +82,21 @@ def stream(
     *,
     options: QueryOptions = _NO_OPTIONS,
     pending: Pending = _NOTHING_PENDING,
+    stop: Stop | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """The answer batch by batch, for as long as the context lasts."""
-    with _answering(sql, source, files, options, pending) as query:
+    """The answer batch by batch, for as long as the context lasts, or until `stop` is asked for."""
+    with _answering(sql, source, files, options, pending, stop) as query:
         yield query.reader()
 
 
 @contextmanager
 def _answering(
-    sql: str, source: TableSource, files: Files, options: QueryOptions, pending: Pending
+    sql: str, source: TableSource, files: Files, options: QueryOptions, pending: Pending, stop: Stop | None = None
 ) -> Iterator[_Query]:
     with ExitStack() as stack:
         folder = _make_folder(options.temp_directory)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        query = _Query(files, options, pending, folder)
+        query = _Query(files, options, pending, folder, stop)
         stack.callback(query.close)
         with query.failing():
             query.prepare(sql, source)
@@ -115,7 +116,7 @@ def _make_folder(within: Path | None) -> Path:
 class _Query:
     """A query and its DuckDB."""
 
-    def __init__(self, files: Files, options: QueryOptions, pending: Pending, folder: Path) -> None:
+    def __init__(self, files: Files, options: QueryOptions, pending: Pending, folder: Path, stop: Stop | None) -> None:
         self._files = files
         self._options = options
         self._pending = pending
@@ -126,7 +127,7 @@ class _Query:
         self._is_as_written = True
         self._reader: pa.RecordBatchReader | None = None
         self._engine = Engine(options, folder, self._filesystem)
-        self._deadline = Deadline(options.timeout_seconds, self._engine.interrupt)
+        self._deadline = Deadline(options.timeout_seconds, self._engine.interrupt, stop)
         self._is_closed = False
 
     def prepare(self, sql: str, source: TableSource) -> None:

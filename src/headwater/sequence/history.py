@@ -78,6 +78,15 @@ class History:
         body = self._codec.decode(self.store.get(path).data, path)
         return Entry(number, body.writer, body.previous, body.payload)
 
+    def known(self, number: int) -> Entry:
+        """The same for an id that is certainly in the history: from memory if it was the latest that was seen here."""
+        hint = self._hint
+        return hint if hint is not None and hint.id == number else self.read(number)
+
+    def settle(self, number: int) -> None:
+        """Make sure that an entry that was seen stays: others may have died before theirs was durable."""
+        self.store.settle(self.namespace.path_of(number))
+
     def listing(self, *, start_after: int = 0) -> Iterator[Listed]:
         """Every object of the namespace behind `start_after`, in order; a name that is not an id is an error."""
         after = self.namespace.path_of(start_after) if start_after else None

@@ -14,6 +14,7 @@ Commit point: the create-if-absent of object `latest + 1`. It counts while the b
 Steps of a write, and what a crash after each leaves behind:
 
     find the latest      nothing
+    prepare the object   nothing, or what a put that was killed leaves in a folder (residue.py)
     create the object    either a commit that nobody reported, which its writer's ULID identifies, or, if the id
                          had been collected already, an object behind the boundary that no reader takes for
                          history and the next collection deletes
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Self
 
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.failpoints import Failpoint, hit
@@ -39,7 +41,7 @@ from headwater.sequence.decide import Facts, Occupant, PutAnswer, Step, Successo
 from headwater.sequence.history import READING, History
 from headwater.sequence.model import FIRST_ID, Entry, SequenceConflictError, SequenceOutcomeUnknownError
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError, StorageOutcomeUnknownError
-from headwater.storage.port import Capability, Create
+from headwater.storage.port import Capability, Create, Prepared
 
 STALE_WRITES = Metric(
     "sequence_stale_writes_rejected_total",
@@ -65,23 +67,17 @@ class Sequencer(History):
         Raises `SequenceConflictError` when it is proven that it did not commit, and
         `SequenceOutcomeUnknownError` when that cannot be told.
         """
+        with self.move(payload, after=after, writer=writer) as move:
+            move.create()
+            return move.settle()
+
+    def move(self, payload: bytes, *, after: Entry | None, writer: Ulid | None = None) -> Move:
+        """The same in steps, for those who move several histories in order."""
         self.boundary.require_readable()
         number = after.id + 1 if after else FIRST_ID
         identity = writer or new_ulid(self.clock, self.randomness)
         entry = Entry(number, identity, after.writer if after else None, payload)
-        data = self._codec.encode(Body(entry.writer, entry.previous, payload))
-        path = self.namespace.path_of(number)
-        hit(Failpoint.WRITE_BEFORE_CREATE)
-        step = self._settle(entry, path, lambda: self._create(path, data))
-        match step:
-            case Step.COMMITTED:
-                hit(Failpoint.WRITE_AFTER_CHECK)
-                self._hint = entry
-                return entry
-            case Step.CONFLICT:
-                raise SequenceConflictError(path, entry.writer)
-            case _:
-                raise SequenceOutcomeUnknownError(path, number, entry.writer, "what could prove it is gone, or silent")
+        return Move(self, entry, self._codec.encode(Body(entry.writer, entry.previous, payload)))
 
     def update(self, change: Callable[[Entry | None], bytes]) -> Entry:
         """Read the latest, let `change` make the next payload from it, write; again while others win."""
@@ -104,20 +100,25 @@ class Sequencer(History):
                 case Step.READ_OCCUPANT | Step.READ_BOUNDARY | Step.READ_SUCCESSOR:
                     facts = self._learn(facts, step, entry)
                 case Step.COMMITTED:
+                    self.settle(number)
                     return True
                 case Step.CONFLICT:
                     return False
                 case Step.CREATE_AGAIN | Step.UNKNOWN:
                     return None
 
-    def _create(self, path: str, data: bytes) -> PutAnswer:
-        try:
-            self.store.put(path, data, Create())
-        except PreconditionFailedError:
-            return PutAnswer.REFUSED
-        except StorageOutcomeUnknownError:
-            return PutAnswer.LOST
-        return PutAnswer.CREATED
+    def committed(self, entry: Entry, path: str, create: Callable[[], PutAnswer]) -> Entry:
+        """The entry, once it is certain that it is in the history; else the error that says why not."""
+        match self._settle(entry, path, create):
+            case Step.COMMITTED:
+                hit(Failpoint.WRITE_AFTER_CHECK)
+                self._hint = entry
+                return entry
+            case Step.CONFLICT:
+                raise SequenceConflictError(path, entry.writer)
+            case _:
+                reason = "what could prove it is gone, or silent"
+                raise SequenceOutcomeUnknownError(path, entry.id, entry.writer, reason)
 
     def _settle(self, entry: Entry, path: str, create: Callable[[], PutAnswer]) -> Step:
         """Create, then find out what may be reported, as `decide.next_step` says."""
@@ -136,12 +137,15 @@ class Sequencer(History):
                         facts = Facts(answer, ever_lost=True)
                     case Step.CREATE_AGAIN:
                         facts = replace(facts, may_create=False)
+                    case Step.COMMITTED if facts.put is not PutAnswer.CREATED:
+                        self.settle(entry.id)  # it is ours and it is seen, and yet its sync may have failed (S11)
+                        return step
                     case Step.COMMITTED | Step.CONFLICT | Step.UNKNOWN:
                         if facts.behind_boundary and step is not Step.COMMITTED:
                             self._tell_stale(entry)
                         return step
         except HeadwaterError as error:
-            if facts.put is PutAnswer.REFUSED and not facts.ever_lost:
+            if facts.put is PutAnswer.REFUSED and not facts.ever_lost and facts.occupant is not Occupant.OURS:
                 raise
             raise SequenceOutcomeUnknownError(path, entry.id, entry.writer, str(error)) from error
 
@@ -173,3 +177,73 @@ class Sequencer(History):
     def _tell_stale(self, entry: Entry) -> None:
         self.metrics.count(STALE_WRITES, namespace=self.namespace.name)
         _log.warning("stale write refused", namespace=self.namespace.name, id=entry.id, operation=entry.writer)
+
+
+class Move:
+    """One write in steps. Whoever makes one enters it: what was prepared and not created goes when it is left.
+
+    `prepare` and `sync` may be left out. They touch nothing that others see, so those of several moves can run side by
+    side. `create` is the commit point. Nobody may rely on it before `settle` has returned.
+    """
+
+    def __init__(self, sequencer: Sequencer, entry: Entry, data: bytes) -> None:
+        self._sequencer = sequencer
+        self._entry = entry
+        self._data = data
+        self._path = sequencer.namespace.path_of(entry.id)
+        self._prepared: Prepared | None = None
+        self._synced: PutAnswer | None = None
+        self._settled: Entry | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._prepared is not None:
+            self._prepared.discard()
+
+    def prepare(self) -> None:
+        """Store the bytes where nobody sees them; an error here means that nothing happened."""
+        self._prepared = self._sequencer.store.prepare(self._path, self._data)
+
+    def create(self) -> None:
+        """Take the id, or raise as `Sequencer.write` does; what is not simply created is settled at once."""
+        hit(Failpoint.WRITE_BEFORE_CREATE)
+        if self._prepared is None:
+            self.prepare()
+        assert self._prepared is not None
+        answer = _answer(self._prepared.create)
+        if answer is not PutAnswer.CREATED:
+            self._settled = self._settle(answer)
+
+    def sync(self) -> None:
+        """Make durable what was created; several can be synced side by side."""
+        if self._settled is None and self._synced is None:
+            assert self._prepared is not None
+            self._synced = _answer(self._prepared.settle)
+
+    def settle(self) -> Entry:
+        """The entry, durable and seen ahead of the boundary, or the error of `Sequencer.write`."""
+        self.sync()
+        if self._settled is None:
+            assert self._synced is not None
+            self._settled = self._settle(self._synced)
+        return self._settled
+
+    def _settle(self, answer: PutAnswer) -> Entry:
+        answers = iter([answer])
+        return self._sequencer.committed(self._entry, self._path, lambda: next(answers, None) or self._again())
+
+    def _again(self) -> PutAnswer:
+        return _answer(lambda: self._sequencer.store.put(self._path, self._data, Create()))
+
+
+def _answer(request: Callable[[], object]) -> PutAnswer:
+    """What became of a create, where that is known; any other error means that nothing happened."""
+    try:
+        request()
+    except PreconditionFailedError:
+        return PutAnswer.REFUSED
+    except StorageOutcomeUnknownError:
+        return PutAnswer.LOST
+    return PutAnswer.CREATED

@@ -6,22 +6,27 @@ after that breaks the connection off: what arrived has no end, and no client tak
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from itertools import chain
 from typing import Any
 
 import anyio
 import pyarrow as pa
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from headwater.catalog.errors import BehindHorizonError
 from headwater.lake import Lake
+from headwater.query import Stop
 from headwater.query.output import rows_of, to_json, unique
 from headwater.server.errors import ShapeError
+from headwater.server.positions import pointing_into
+from headwater.server.serving import Serving
 
 ARROW, JSON, NDJSON = "application/vnd.apache.arrow.stream", "application/json", "application/x-ndjson"
 # At what commit a query was answered.
@@ -31,9 +36,10 @@ COMMIT = "Headwater-Commit"
 class QueryResponse(StreamingResponse):
     """A stream that ends its query when it ends, however it does."""
 
-    def __init__(self, chunks: Iterator[bytes], stack: ExitStack, **options: Any) -> None:
+    def __init__(self, chunks: Iterator[bytes], stack: ExitStack, stop: Stop, **options: Any) -> None:
         super().__init__(chunks, **options)
         self._stack = stack
+        self._stop = stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
@@ -43,21 +49,48 @@ class QueryResponse(StreamingResponse):
             with anyio.CancelScope(shield=True):
                 await run_in_threadpool(self._stack.close)
 
+    async def listen_for_disconnect(self, receive: Receive) -> None:
+        """Wait until the client goes; the query, which may be far from its next rows, ends then."""
+        await super().listen_for_disconnect(receive)
+        self._stop.ask()
 
-def answered(lake: Lake, sql: str, branch: str, at: str | None, accept: str) -> QueryResponse:
+
+@asynccontextmanager
+async def ended_with(request: Request) -> AsyncIterator[Stop]:
+    """What ends a query that has no answer yet, when its client goes or nobody waits for it any more."""
+    stop = Stop()
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        stop.ask()
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        yield stop
+    except BaseException:
+        stop.ask()
+        raise
+    finally:
+        watching.cancel()
+
+
+def answered(serving: Serving, stop: Stop, sql: str, branch: str, at: str | None, accept: str) -> QueryResponse:
     """The response to a query; whatever can be wrong before its first rows is an error of ours."""
     kind = chosen(accept)
     stack = ExitStack()
     try:
-        at_hash, reader = _begun(lake, stack, sql, branch, at)
-        first = next(reader, None)
+        stack.enter_context(serving.stops.of(stop))
+        with pointing_into(sql):
+            at_hash, reader = _begun(serving.lake, stack, stop, sql, branch, at)
+            first = next(reader, None)
     except BaseException:
         stack.close()
         raise
     batches = chain([] if first is None else [first], reader)
     chunks = {ARROW: _arrow, JSON: _json, NDJSON: _ndjson}[kind](reader.schema, batches)
     ending = _then_checked(chunks, stack)
-    return QueryResponse(ending, stack, media_type=kind, headers={COMMIT: at_hash})
+    return QueryResponse(ending, stack, stop, media_type=kind, headers={COMMIT: at_hash})
 
 
 def chosen(accept: str) -> str:
@@ -83,15 +116,17 @@ def _weight(text: str) -> float:
         return 0.0
 
 
-def _begun(lake: Lake, stack: ExitStack, sql: str, branch: str, at: str | None) -> tuple[str, pa.RecordBatchReader]:
+def _begun(
+    lake: Lake, stack: ExitStack, stop: Stop, sql: str, branch: str, at: str | None
+) -> tuple[str, pa.RecordBatchReader]:
     at_hash = lake.resolve(at, branch=branch)
     try:
-        return at_hash, stack.enter_context(lake.stream(sql, branch=branch, at=at_hash))
+        return at_hash, stack.enter_context(lake.stream(sql, branch=branch, at=at_hash, stop=stop))
     except BehindHorizonError:
         # A head that was superseded and collected before it was held; any other commit stays where it is.
         if (newer := lake.resolve(at, branch=branch)) == at_hash:
             raise
-        return newer, stack.enter_context(lake.stream(sql, branch=branch, at=newer))
+        return newer, stack.enter_context(lake.stream(sql, branch=branch, at=newer, stop=stop))
 
 
 def _then_checked(chunks: Iterator[bytes], stack: ExitStack) -> Iterator[bytes]:

@@ -58,6 +58,13 @@ class NewBranch(_Body):
     at: str | None = Field(None, description="Where it begins: a hash, tag, branch or moment; the head of main.")
 
 
+class NewTag(_Body):
+    """A tag to be made."""
+
+    name: str = Field(description="Its name.", examples=["v1"])
+    at: str | None = Field(None, description="What it names: a hash, tag, branch or moment; the head of main.")
+
+
 class MergeWish(_Body):
     """What is to be merged into a branch."""
 
@@ -78,7 +85,7 @@ class Problem(BaseModel):
 class ManifestConflict(BaseModel):
     """The table that somebody else changed, and the numbers of its versions."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
     table_key: str
     expected: int | None

@@ -6,6 +6,7 @@ changed. The lake's own errors carry that proof: an error that is no `OutcomeUnk
     400  usage, bad_sql          the request is wrong: change it; `position` tells where in the SQL
     401  unauthorized            no token, or none that is valid
     403  forbidden, refused_sql  the role does not reach, or the SQL asks for more than it may
+    403  read_only               a replica, which is only what was copied to it
     404  not_found               no such branch, commit, table or route
     409  conflict, busy          somebody else won: read again, then retry; `manifest_conflict` names the table
     409  merge_conflict          both branches changed the same thing: `conflicts` lists all of it
@@ -40,7 +41,7 @@ from headwater.catalog.errors import (
     RefNotFoundError,
     TableNotFoundError,
 )
-from headwater.catalog.model import Content, TableContent, ViewContent, describe
+from headwater.catalog.model import Content, TableContent, ViewContent
 from headwater.kernel.errors import (
     ConflictError,
     CorruptError,
@@ -90,6 +91,13 @@ class KeyReusedError(UsageError):
         )
 
 
+class ReadOnlyBranchError(RefusedError):
+    """A replica branch, or a tag: nothing is written there."""
+
+    def __init__(self, branch: str, why: str) -> None:
+        super().__init__(f"{branch} takes no writes here: {why}", hint="write to the branch that it is of", ref=branch)
+
+
 class ShapeError(UsageError):
     """The request is not what this route takes; `status` and `code` say in which way."""
 
@@ -131,6 +139,7 @@ TABLE: Mapping[type[HeadwaterError], tuple[int, str]] = {
     RoleRefusedError: (403, "forbidden"),
     QueryRefusedError: (403, "refused_sql"),
     ReadOnlyError: (403, "read_only"),
+    ReadOnlyBranchError: (403, "read_only"),
     BehindHorizonError: (410, "behind_horizon"),
     RefusedError: (409, "refused"),
     TooManyError: (429, "too_many"),
@@ -148,7 +157,9 @@ _RETRY_SECONDS = {"too_many": 1, "busy": 1, "in_progress": 2, "recovery_pending"
 def answer_to(error: HeadwaterError, *, branch: str | None = None) -> Answer:
     """What is answered to this error; `branch` is where the request wanted to write."""
     status, code = _status_of(error)
-    body: dict[str, object] = {**error.fields, "error": error.message, "code": code, "hint": error.hint}
+    # What people read first comes first, and no field of an error stands in its place.
+    body: dict[str, object] = {"error": error.message, "code": code, "hint": error.hint}
+    body |= {name: value for name, value in error.fields.items() if name not in body}
     match error:
         case ExpectedVersionMismatchError():
             body = {key: value for key, value in body.items() if key not in ("expected", "actual", "table")}
@@ -157,11 +168,19 @@ def answer_to(error: HeadwaterError, *, branch: str | None = None) -> Answer:
             body["ref_conflict"] = {"ref": error.ref, "expected": error.expected, "actual": error.actual}
         case OutcomeUnknownError():
             body["settle"] = settle_url(error.operation, branch)
+            if body["settle"] is not None:
+                body["hint"] = (
+                    "GET the URL in `settle` before doing the work again, or send the request again with its key"
+                )
+        case RecoveryPendingError():
+            body["hint"] = f"wait, and send it again: {error.hint}; here, POST /v1/recover does it"
         case _:
             pass
-    if code == "bad_sql" and "line" in error.fields:
-        column = error.fields.get("column_number", error.fields.get("column"))
-        body["position"] = {"line": error.fields["line"], "column": column if isinstance(column, int) else None}
+    if "line" in body:
+        column = body.pop("column_number", body.get("column"))
+        body["position"] = {"line": body.pop("line"), "column": column if isinstance(column, int) else None}
+        if isinstance(body.get("column"), int):  # else it is the name of one
+            del body["column"]
     headers = {}
     if code in _RETRY_SECONDS:
         headers["Retry-After"] = str(_RETRY_SECONDS[code])
@@ -193,8 +212,6 @@ def _manifest_conflict(error: ExpectedVersionMismatchError) -> dict[str, object]
         "table_key": str(error.table),
         "expected": _number(error.expected),
         "actual": _number(error.actual),
-        "expected_content": describe(error.expected),
-        "actual_content": describe(error.actual),
     }
 
 

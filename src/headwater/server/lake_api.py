@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from headwater.kernel.errors import HeadwaterError
 from headwater.publish.load.model import Mode
 from headwater.publish.model import Attempt
-from headwater.server.asking import Administering, Branch, Key, Served, Writer, Writing, asked
-from headwater.server.bodies import ConflictProblem, MergeWish, Mutation, NewBranch, Problem, Script
+from headwater.server.asking import (
+    Administering,
+    Branch,
+    Expected,
+    Key,
+    Served,
+    Tag,
+    Writer,
+    Writing,
+    asked,
+    only_known_parameters,
+)
+from headwater.server.bodies import ConflictProblem, MergeWish, Mutation, NewBranch, NewTag, Problem, Script
 from headwater.server.once import Asked, Body, Done, Work, carry_out
+from headwater.server.positions import pointing_into
+from headwater.server.replicas import refuse_replica
 from headwater.server.serving import Serving
-from headwater.server.shapes import change_shape, recovered_shape, ref_shape
+from headwater.server.shapes import recovered_shape, ref_shape
 from headwater.server.uploads import FORMATS, received
 
 REPLAYED = "Idempotent-Replayed"
@@ -24,7 +37,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     409: {"model": ConflictProblem},
 }
 
-router = APIRouter(prefix="/v1", tags=["write"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1", tags=["write"], responses=PROBLEMS, dependencies=[Depends(only_known_parameters)])
 
 
 @router.post("/{branch:path}/mutate")
@@ -46,7 +59,8 @@ def mutate(
         ) as transaction:
             for place, sql in enumerate(wish.statements):
                 try:
-                    rows.append(transaction.sql(sql))
+                    with pointing_into(sql):
+                        rows.append(transaction.sql(sql))
                 except HeadwaterError as error:
                     error.fields["statement"] = place
                     raise
@@ -78,6 +92,7 @@ async def load(
     key: Key = None,
 ) -> Body:
     """Load the rows of the body, in Arrow IPC, Parquet, NDJSON or CSV by its content type, as one commit."""
+    refuse_replica(branch)
     serving.writes.refuse_if_full()
     # A body may come slowly: it takes nobody's place until it is there.
     async with received(request, serving.settings.load_bytes) as upload:
@@ -132,7 +147,7 @@ def apply_schema(
         return {
             "operation": attempt.operation,
             "commit": applied.commit.hash if applied.commit else None,
-            "changes": [change_shape(each) for each in applied.changes],
+            "changes": [each.as_json() for each in applied.changes],
             "dry_run": applied.dry_run,
         }
 
@@ -176,16 +191,32 @@ def create_branch(
 
 
 @router.delete("/branches/{branch:path}")
-def delete_branch(
-    branch: Branch,
-    serving: Served,
-    _caller: Administering,
-    expected: Annotated[str | None, Query(description="Only while the branch is at this commit.")] = None,
-) -> Body:
+def delete_branch(branch: Branch, serving: Served, _caller: Administering, expected: Expected = None) -> Body:
     """Delete a branch; what was merged elsewhere stays there."""
     with serving.flights.flying(serving.new_operation()):
         serving.lake.delete_branch(branch, expected=expected)
     return {"deleted": branch}
+
+
+@router.post("/tags", status_code=201)
+def create_tag(
+    wish: NewTag, serving: Served, caller: Writing, request: Request, response: Response, key: Key = None
+) -> Body:
+    """Give a commit a name that stays with it, and keeps it."""
+
+    def work(_: Attempt) -> Body:
+        return ref_shape(serving.lake.create_tag(wish.name, wish.at))
+
+    wanted = asked(request, caller, wish.name, key, wish.model_dump_json())
+    return _done(serving, wanted, work, request, response)
+
+
+@router.delete("/tags/{tag:path}")
+def delete_tag(tag: Tag, serving: Served, _caller: Administering, expected: Expected = None) -> Body:
+    """Delete a tag; its commit stays as long as history is kept."""
+    with serving.flights.flying(serving.new_operation()):
+        serving.lake.delete_tag(tag, expected=expected)
+    return {"deleted": tag}
 
 
 @router.post("/recover")
@@ -196,10 +227,11 @@ def recover(serving: Served, _caller: Administering) -> Body:
 
 
 def _done(serving: Serving, wanted: Asked, work: Work, request: Request, response: Response) -> Body:
-    request.state.branch = wanted.branch
-    done: Done = carry_out(serving, wanted, work)
-    operation = done.body.get("operation")
-    request.state.operation = operation
+    refuse_replica(wanted.branch)
+    attempt = serving.attempt()
+    request.state.branch, request.state.operation = wanted.branch, attempt.operation
+    done: Done = carry_out(serving, wanted, work, attempt)
+    request.state.operation = done.body.get("operation")
     if done.is_replayed:
         response.headers[REPLAYED] = "true"
     return done.body

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
-from headwater.catalog.errors import RefNotFoundError
-from headwater.catalog.model import Commit, TableKey
-from headwater.catalog.names import DEFAULT_BRANCH
+from headwater.catalog.errors import BehindHorizonError, RefNotFoundError
+from headwater.catalog.model import Commit, RefKind, TableKey
+from headwater.catalog.names import DEFAULT_BRANCH, looks_like_hash
+from headwater.catalog.travel import WHOLE_HASH_DIGITS
 from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import Ulid, parse_ulid, time_of
 from headwater.publish.errors import RecoveryPendingError
 from headwater.publish.model import RECOVERY_ACTOR
-from headwater.server.answers import answered
-from headwater.server.asking import At, Branch, Querying, Reader, Served, Writer
+from headwater.server.answers import answered, ended_with
+from headwater.server.asking import At, Branch, Querying, Reader, Served, Tag, Writer, only_known_parameters
 from headwater.server.bodies import Question
 from headwater.server.lake_api import PROBLEMS
 from headwater.server.once import Body
 from headwater.server.serving import Serving
-from headwater.server.shapes import commit_shape, ref_shape, sidecar_shape, table_shape
+from headwater.server.shapes import Shape, commit_shape, difference_shapes, ref_shape, sidecar_shape, table_shape
 
 # How many commits one page looks through for those of an actor.
 _LOOKED_THROUGH = 10_000
 _LONGEST_WAIT_SECONDS = 60
 
-router = APIRouter(prefix="/v1", tags=["read"], responses={**PROBLEMS, 406: PROBLEMS[400]})
+router = APIRouter(
+    prefix="/v1",
+    tags=["read"],
+    responses={**PROBLEMS, 406: PROBLEMS[400]},
+    dependencies=[Depends(only_known_parameters)],
+)
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many at a time.")]
 Page = Annotated[str | None, Query(description="`next` of the page before.")]
@@ -46,9 +54,11 @@ Page = Annotated[str | None, Query(description="`next` of the page before.")]
         }
     },
 )
-def query(branch: Branch, question: Question, serving: Served, _caller: Querying, request: Request) -> Response:
+async def query(branch: Branch, question: Question, serving: Served, _caller: Querying, request: Request) -> Response:
     """Answer one SELECT, batch by batch: in Arrow IPC or JSON, as `Accept` says; one that breaks off is none."""
-    return answered(serving.lake, question.sql, branch, question.at, request.headers.get("accept", "*/*"))
+    accept = request.headers.get("accept", "*/*")
+    async with ended_with(request) as stop:
+        return await run_in_threadpool(answered, serving, stop, question.sql, branch, question.at, accept)
 
 
 @router.get("/{branch:path}/commits")
@@ -64,6 +74,22 @@ def commits(
     """The log of a branch, newest first."""
     found, following = _log_page(serving, page or serving.lake.resolve(at, branch=branch), actor, limit)
     return {"commits": [commit_shape(each) for each in found], "next": following}
+
+
+@router.get("/{branch:path}/commits/{commit}")
+def one_commit(
+    branch: Branch,
+    commit: Annotated[str, Path(description="A hash or its beginning, a tag, or a moment.")],
+    serving: Served,
+    _caller: Reader,
+) -> Body:
+    """One commit, and which names it changed; null where its parent is no longer kept."""
+    catalog = serving.lake.catalog
+    found = catalog.commit_at(serving.lake.resolve(commit, branch=branch))
+    changes: list[Shape] | None = None
+    with suppress(BehindHorizonError):
+        changes = difference_shapes(catalog.diff(found.parents[0], found.hash)) if found.parents else []
+    return {**commit_shape(found), "changes": changes}
 
 
 @router.get("/{branch:path}/tables")
@@ -126,6 +152,26 @@ def operation(
     }
 
 
+# Behind all others: of `/branches/a/tables`, the tables of `branches/a` are meant.
+@router.get("/branches/{branch:path}")
+def branch_info(branch: Branch, serving: Served, _caller: Reader) -> Body:
+    """A branch, and the commit that it is at. One whose name ends like a route is found among `refs` alone."""
+    return _ref(serving, RefKind.BRANCH, branch)
+
+
+@router.get("/tags/{tag:path}")
+def tag_info(tag: Tag, serving: Served, _caller: Reader) -> Body:
+    """A tag, and its commit."""
+    return _ref(serving, RefKind.TAG, tag)
+
+
+def _ref(serving: Serving, kind: RefKind, name: str) -> Body:
+    ref = serving.lake.catalog.ref(name)
+    if ref.kind is not kind:
+        raise RefNotFoundError(name)
+    return {**ref_shape(ref), "head": commit_shape(serving.lake.catalog.commit_at(ref.hash))}
+
+
 def _became(serving: Serving, operation: Ulid, branch: str) -> tuple[Commit | None, float | None]:
     """Its commit, if there is one; or how long to wait before that can be said."""
     try:
@@ -166,6 +212,6 @@ def _log_page(serving: Serving, start: str, actor: str | None, limit: int) -> tu
 
 def _parsed_page(page: str) -> tuple[str, TableKey]:
     at_hash, _, key = page.partition(".")
-    if not key:
+    if not key or len(at_hash) != WHOLE_HASH_DIGITS or not looks_like_hash(at_hash):
         raise UsageError(f"{page!r} is no page", hint="send `next` of the page before as it is")
     return at_hash, TableKey.parse(key)

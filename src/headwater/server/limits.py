@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import anyio
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.kernel.ids import Ulid
 from headwater.kernel.metrics import Metric, MetricKind, Metrics
+from headwater.query import Stop
 from headwater.server.errors import TooManyError
 
 IN_FLIGHT = Metric(
     "headwater_server_in_flight", MetricKind.GAUGE, "Requests that are being carried out, by kind.", ("kind",)
 )
 
+# How much of a body is taken before anybody asks who sends it.
+FREE_BYTES = 64 * 1024
 # Of how many operations that ended here it is remembered that they did.
 _ENDED_KEPT = 10_000
 
@@ -60,6 +65,38 @@ class Gate:
     def _count(self, change: int) -> None:
         self._inside += change
         self._metrics.level(IN_FLIGHT, self._inside, kind=self._kind)
+
+
+class Stops:
+    """The queries that run in this process, and how each is ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Stop] = set()
+
+    @contextmanager
+    def of(self, stop: Stop) -> Iterator[None]:
+        """The query runs for as long as the block does."""
+        with self._lock:
+            self._running.add(stop)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(stop)
+
+    @property
+    def count(self) -> int:
+        """How many run."""
+        with self._lock:
+            return len(self._running)
+
+    def ask_all(self) -> None:
+        """End them all."""
+        with self._lock:
+            running = list(self._running)
+        for each in running:
+            each.ask()
 
 
 class Flights:
@@ -105,10 +142,22 @@ class Flights:
 
 
 class Bodies:
-    """ASGI: no body is longer than it may be, and none stands still for longer than it may."""
+    """ASGI: no body is longer than it may be, and none stands still for longer than it may.
 
-    def __init__(self, app: ASGIApp, *, most_bytes: Callable[[str], int], still_seconds: float) -> None:
+    Bodies are read before routes look at tokens. So whoever sends more than a little is looked at here: `known` says
+    whether the request is of somebody, and thousands of strangers cannot fill the memory.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        most_bytes: Callable[[str], int],
+        still_seconds: float,
+        known: Callable[[Mapping[str, str]], bool],
+    ) -> None:
         self._app = app
+        self._known = known
         self._most_bytes = most_bytes
         self._still_seconds = still_seconds
 
@@ -117,10 +166,10 @@ class Bodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most, seen, is_whole = self._most_bytes(scope["path"]), 0, False
+        most, seen, is_whole, is_known = self._most_bytes(scope["path"]), 0, False, False
 
         async def measured() -> Message:
-            nonlocal seen, is_whole
+            nonlocal seen, is_whole, is_known
             if is_whole:  # what comes now is only that the client has gone
                 return await receive()
             with anyio.move_on_after(self._still_seconds) as waiting:
@@ -131,6 +180,10 @@ class Bodies:
             is_whole = not message.get("more_body", False)
             if seen > most:
                 raise too_long(most)
+            if seen > FREE_BYTES and not is_known:
+                is_known = await run_in_threadpool(self._known, Headers(scope=scope))
+                if not is_known:
+                    raise HTTPException(401, "a token is needed", headers={"WWW-Authenticate": "Bearer"})
             return message
 
         await self._app(scope, measured, send)

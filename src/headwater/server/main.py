@@ -7,6 +7,8 @@ waited for as long as their deadlines allow; queries and slow clients for `serve
 from __future__ import annotations
 
 import signal
+import socket
+import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +25,8 @@ from headwater.kernel.settings import ServerSettings, Settings
 from headwater.lake import Lake
 from headwater.server.app import create_app
 from headwater.server.iceberg.mounting import catalog_routes
-from headwater.server.limits import Flights, Gate
+from headwater.server.limits import Flights, Gate, Stops
+from headwater.server.patience import patient
 from headwater.server.serving import Serving, is_loopback
 
 # Longer than clients keep a connection that they do not use: who sends on one that is being closed hears nothing.
@@ -60,9 +63,11 @@ def served(app: App, lake: Lake, database: Database, settings: ServerSettings) -
         writes=Gate("writes", settings.writes_in_flight, app.metrics),
         queries=Gate("queries", settings.queries_in_flight, app.metrics),
         flights=Flights(),
+        stops=Stops(),
         skew=timedelta(seconds=app.settings.sequence.clock_skew_seconds),
         sweep_every=timedelta(seconds=app.settings.publish.lease_seconds),
         is_loopback=is_loopback(settings.host),
+        temp_directory=Path(directory) if (directory := app.settings.query.temp_directory) else None,
     )
 
 
@@ -73,18 +78,20 @@ def application(serving: Serving) -> FastAPI:
 
 def listener(application: FastAPI, settings: ServerSettings, *, ready: Callable[[str], None]) -> Listener:
     """What takes requests, ready to run."""
-    for each in (settings.tls_certificate, settings.tls_key):
-        if each is not None and not Path(each).is_file():
-            raise UsageError(f"there is no file {each}", path=each)
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        _refuse_unfit(settings.tls_certificate, settings.tls_key)
     config = uvicorn.Config(
         application,
         host=settings.host,
         port=settings.port,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
+        http=patient(settings.body_seconds),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing goes by what they say
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
@@ -94,15 +101,14 @@ def listener(application: FastAPI, settings: ServerSettings, *, ready: Callable[
 def listen(application: FastAPI, settings: ServerSettings, *, ready: Callable[[str], None]) -> None:
     """Take requests until told to stop."""
     server = listener(application, settings, ready=ready)
+    _refuse_taken(settings.host, settings.port)
     # uvicorn raises what it has heard once more when it has ended in good order: that is the end we want.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     try:
         server.run()
     except SystemExit as error:
-        raise UnavailableError(
-            f"cannot listen on {settings.host}:{settings.port}", hint="the log says why; take another --port"
-        ) from error
+        raise _cannot_listen(settings.host, settings.port, "the log says why") from error
     _log.info("stopped")
 
 
@@ -122,6 +128,45 @@ class Listener(uvicorn.Server):
             self._ready(f"{'https' if self.config.is_ssl else 'http'}://{shown}:{port}")
 
 
+def _refuse_taken(host: str, port: int) -> None:
+    """An address that cannot be had is told by name; uvicorn would only end."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(where)
+            tried.listen()
+    except OSError as error:
+        raise _cannot_listen(host, port, error.strerror or str(error)) from error
+
+
+def _cannot_listen(host: str, port: int, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"cannot listen on {host}:{port}: {why}", hint="take another --port or --host", host=host, port=port
+    )
+
+
+def _refuse_unfit(certificate: str, key: str) -> None:
+    """Before anything is opened: are these a certificate and its key, and can they be read?"""
+
+    def asked_for_password() -> str:
+        raise UsageError(
+            f"{key} is protected by a password", hint="give a key that is not, readable by the server alone"
+        )
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, asked_for_password)
+    except ssl.SSLError as error:
+        raise UsageError(
+            f"{certificate} and {key} are not a certificate and its key: {error.reason or error}",
+            hint="both in PEM; the certificate first of its chain",
+            path=certificate,
+        ) from error
+    except OSError as error:
+        missing = next((each for each in (certificate, key) if not Path(each).is_file()), certificate)
+        raise UsageError(f"{missing} cannot be read: {error.strerror}", path=missing) from error
+
+
 def _with_time_limit(settings: Settings) -> Settings:
     longest = settings.server.query_seconds
     given = settings.query.timeout_seconds
@@ -135,7 +180,7 @@ def _refuse_unguarded(serving: Serving) -> None:
     if not serving.tokens.has_any():
         raise RefusedError(
             f"{host} can be reached from other machines, and there is no token yet",
-            hint="make one by `headwater token create NAME --role admin`, or serve on 127.0.0.1",
+            hint="make one by `headwater token create LAKE NAME --role admin`, or serve on 127.0.0.1",
             host=host,
         )
     if serving.settings.tls_certificate is None:

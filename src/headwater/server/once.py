@@ -25,6 +25,7 @@ from headwater.kernel.logs import Log
 from headwater.publish.model import Attempt
 from headwater.server.errors import InProgressError, KeyReusedError
 from headwater.server.serving import Serving
+from headwater.server.shapes import told
 
 Body = Mapping[str, object]
 Work = Callable[[Attempt], Body]
@@ -50,9 +51,9 @@ class Done:
     is_replayed: bool = False
 
 
-def carry_out(serving: Serving, asked: Asked, work: Work) -> Done:
-    """Carry the write out, or find what came of it when it was."""
-    attempt = serving.attempt()
+def carry_out(serving: Serving, asked: Asked, work: Work, attempt: Attempt | None = None) -> Done:
+    """Carry the write out, in this attempt if one is given, or find what came of it when it was."""
+    attempt = attempt or serving.attempt()
     if asked.key is None:
         return Done(_run(serving, attempt, work))
     assert attempt.deadline is not None
@@ -88,7 +89,7 @@ def _looked_up(serving: Serving, found: KeyedRequest, attempt: Attempt) -> Body 
         if not serving.requests.take_over(found, attempt.operation, attempt.deadline):
             raise InProgressError(found.operation)
         return None
-    body = {"operation": found.operation, "commit": commit.hash}
+    body = told(commit)
     _keep(serving, found, attempt=Attempt(found.operation), body=body)
     return body
 

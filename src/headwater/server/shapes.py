@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from pyiceberg.table.metadata import TableMetadataV1, TableMetadataV2, TableMetadataV3
 
-from headwater.catalog.model import Commit, Ref, TableContent
+from headwater.catalog.model import Commit, Content, Difference, Ref, TableContent, ViewContent
 from headwater.lake import Listed
-from headwater.publish.model import Recovered, Sidecar
-from headwater.publish.schema.model import ObjectChange
+from headwater.publish.model import DID, Recovered, Sidecar
 
 Shape = dict[str, object]
 
@@ -51,15 +52,28 @@ def table_shape(listed: Listed) -> Shape:
     return shape
 
 
-def change_shape(change: ObjectChange) -> Shape:
-    """What a script does to one name."""
-    return {
-        "action": str(change.action),
-        "kind": str(change.kind),
-        "name": str(change.key),
-        "renamed_from": str(change.renamed_from) if change.renamed_from else None,
-        "statements": list(change.statements),
-    }
+def told(commit: Commit) -> Shape:
+    """What was answered, or would have been, to the request that made this commit; the log keeps it."""
+    did = commit.properties.get(DID)
+    return {"operation": commit.operation, "commit": commit.hash, **(json.loads(did) if did is not None else {})}
+
+
+def difference_shapes(differences: Sequence[Difference]) -> list[Shape]:
+    """What a commit changed: names that came, went, or hold something else than before."""
+    return [
+        {
+            "name": str(each.key),
+            "change": "removed" if each.after is None else "added" if each.before is None else "changed",
+            "before": _place(each.before),
+            "after": _place(each.after),
+        }
+        for each in differences
+    ]
+
+
+def _place(content: Content | None) -> str | None:
+    """Where the document of a table or view lies; a namespace has none."""
+    return content.metadata_location if isinstance(content, TableContent | ViewContent) else None
 
 
 def sidecar_shape(sidecar: Sidecar) -> Shape:

@@ -40,7 +40,8 @@ from headwater.storage.errors import (
     TransientError,
 )
 from headwater.storage.paths import check_path, check_prefix
-from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, PutMode, Update
+from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, Prepared, PutMode, Update
+from headwater.storage.prepared import Unprepared
 from headwater.storage.spans import check_span, deletable_prefix, past_the_end
 
 if TYPE_CHECKING:
@@ -154,6 +155,14 @@ class CloudStore:
             return _tag(result["e_tag"], self._version(result["version"]))
 
         return self._change(path, mode, write)
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """There are no steps here."""
+        return Unprepared(self, path, data)
+
+    def settle(self, path: str) -> None:
+        """What is seen here is there to stay."""
+        check_path(path)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there."""

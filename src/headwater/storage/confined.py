@@ -73,6 +73,10 @@ class ConfinedStore(StoreWrapper):
         """Under the prefix."""
         return self._inner.put(self._into(path), data, mode, tags=tags)
 
+    def settle(self, path: str) -> None:
+        """Under the prefix."""
+        self._inner.settle(self._into(path))
+
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Under the prefix."""
         self._inner.delete(self._into(path), if_match=if_match)

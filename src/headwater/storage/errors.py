@@ -53,6 +53,18 @@ class TransientError(UnavailableError):
         super().__init__(f"{store}: {path or 'the store'} is unavailable: {detail}", store=store, path=path)
 
 
+class StoreReplacedError(UnavailableError):
+    """The folder of the store is gone, or another one is in its place; nothing was changed."""
+
+    def __init__(self, store: str, path: str) -> None:
+        super().__init__(
+            f"{store} is not the folder that was opened, it is gone or replaced; {path or 'it'} was not changed",
+            hint="mount its volume again; a folder that was replaced on purpose has to be opened anew",
+            store=store,
+            path=path,
+        )
+
+
 class StorageOutcomeUnknownError(OutcomeUnknownError):
     """The answer to a change was lost: it may have happened, may not have, or may still happen."""
 

@@ -1,6 +1,6 @@
 """Objects as files in a folder, crash-safe, with a true compare-and-swap among processes (hazard S6).
 
-    create    temporary file, fsync, link (fails if the name is taken), fsync of the folder
+    create    temporary file, fsync, link (fails if the name is taken), fsync of the folder; also step by step
     replace   lock, compare, temporary file, fsync, rename, fsync of the folder
     delete    lock, compare, unlink
 
@@ -11,7 +11,8 @@ Only regular files are objects. Symbolic links within the store are not followed
 
 An etag is the SHA-256 of the content, so two writes within one tick of the clock never look alike.
 
-A crash leaves at most a temporary file, which nobody can list or address.
+A crash leaves at most a temporary file, which nobody can list or address. A power cut may take the names that were not
+synced; of those of one folder the later go first, as journalling file systems keep it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -41,7 +43,8 @@ from headwater.storage.errors import (
 )
 from headwater.storage.folders import Folders, clear_empty
 from headwater.storage.paths import RESERVED_PREFIX, check_path, check_prefix
-from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, PutMode, Update
+from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, Prepared, PutMode, Update
+from headwater.storage.root import Root
 from headwater.storage.spans import check_span, deletable_prefix, past_the_end
 
 
@@ -53,7 +56,8 @@ class FileStore:
     )
 
     def __init__(self, root: Path, clock: Clock, randomness: Randomness, *, durable: bool = True) -> None:
-        self.root = root.absolute()
+        self._root = Root(root)
+        self.root = self._root.folder
         self.name = self.root.as_uri()
         self._folders = Folders(clock, randomness, durable=durable)
 
@@ -63,6 +67,7 @@ class FileStore:
             folder = self.root
             if not folder.exists():
                 return  # whoever makes it will find out; a mistyped path must not be written to
+            self._root.require_same("")
             temporary = self._folders.write_temporary(folder, b"")
             linked = temporary.with_suffix(".link")
             try:
@@ -120,16 +125,36 @@ class FileStore:
             raise MissingCapabilityError(f"{self.name} has no object-tags", store=self.name, path=path)
         target = self._file(path)
         with self._translated(path, writing=True):
+            self._root.require_same(path)
             if isinstance(mode, Create):
-                self._create(path, target, data)
+                temporary = self._temporary(target, data)
+                try:
+                    self._link(path, target, temporary)
+                finally:
+                    _remove(temporary)
+                self._settle(path, target)
             else:
                 self._replace(path, target, data, mode)
         return _etag(data)
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """A temporary file, synced."""
+        target = self._file(path)
+        with self._translated(path, writing=True):
+            self._root.require_same(path)
+            return _PreparedFile(self, path, target, self._temporary(target, data))
+
+    def settle(self, path: str) -> None:
+        """Sync its folder."""
+        target = self._file(path)
+        with self._done(path):
+            self._folders.sync(target.parent)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there. Not synced: a delete that a power cut undoes leaves only excess."""
         target = self._file(path)
         with self._translated(path):
+            self._root.require_same(path)
             try:
                 with self._folders.locked(target.parent):
                     if if_match is not None:
@@ -150,6 +175,7 @@ class FileStore:
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectMeta]:
         """Walk the folder in the order of keys; what vanishes meanwhile is left out."""
         prefix = check_prefix(prefix)
+        self._root.look()
         folder = self.root / prefix if prefix else self.root
         with self._translated(prefix):
             yield from _walk(folder, f"{prefix}/" if prefix else "", start_after)
@@ -159,7 +185,13 @@ class FileStore:
         self.put(target, self.get(source).data, Overwrite())
 
     def _file(self, path: str) -> Path:
+        self._root.look()
         return self.root / check_path(path)
+
+    def _temporary(self, target: Path, data: bytes) -> Path:
+        temporary = self._folders.write_temporary(target.parent, data)
+        self._root.look()  # it may have made the folder
+        return temporary
 
     def _open(self, path: str) -> BinaryIO:
         """The object's file. Whatever else may lie there (a folder, a pipe that would block) is not an object."""
@@ -169,17 +201,15 @@ class FileStore:
             raise ObjectNotFoundError(self.name, path)
         return file
 
-    def _create(self, path: str, target: Path, data: bytes) -> None:
-        temporary = self._folders.write_temporary(target.parent, data)
+    def _link(self, path: str, target: Path, temporary: Path) -> None:
         try:
             hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
             clear_empty(target)
             os.link(temporary, target)
         except FileExistsError:
             raise self._taken(path, target) from None
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+
+    def _settle(self, path: str, target: Path) -> None:
         with self._done(path):
             hit(Failpoint.FILE_PUT_LINKED)
             self._folders.sync(target.parent)
@@ -187,7 +217,7 @@ class FileStore:
     def _replace(self, path: str, target: Path, data: bytes, mode: Update | Overwrite) -> None:
         if isinstance(mode, Update) and not target.parent.is_dir():
             raise PreconditionFailedError(self.name, path, f"at etag {mode.etag}")
-        temporary = self._folders.write_temporary(target.parent, data)
+        temporary = self._temporary(target, data)
         try:
             with self._folders.locked(target.parent):
                 if isinstance(mode, Update):
@@ -199,8 +229,7 @@ class FileStore:
                     hit(Failpoint.FILE_UPDATE_RENAMED)
                     self._folders.sync(target.parent)
         finally:
-            with suppress(OSError):
-                temporary.unlink()
+            _remove(temporary)
 
     @contextmanager
     def _done(self, path: str) -> Iterator[None]:
@@ -233,6 +262,7 @@ class FileStore:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             if not writing:
                 raise ObjectNotFoundError(self.name, path) from None
+            self._root.require_same(path)
             raise StorageError(
                 f"{self.name}: {path} cannot be written: an object or a folder is in its way",
                 store=self.name,
@@ -248,8 +278,40 @@ class FileStore:
             ) from error
 
 
+@dataclass(frozen=True)
+class _PreparedFile:
+    """A synced temporary file that is to be linked."""
+
+    store: FileStore
+    path: str
+    target: Path
+    temporary: Path
+
+    def create(self) -> None:
+        try:
+            with self.store._translated(self.path, writing=True):
+                self.store._link(self.path, self.target, self.temporary)
+        except TransientError:
+            raise  # nothing happened, and it may be tried again
+        except BaseException:
+            self.discard()
+            raise
+        self.discard()
+
+    def settle(self) -> None:
+        self.store._settle(self.path, self.target)
+
+    def discard(self) -> None:
+        _remove(self.temporary)
+
+
 def _without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _remove(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def _etag(data: bytes) -> str:

@@ -11,7 +11,8 @@ from datetime import datetime
 from headwater.kernel.clock import Clock
 from headwater.storage.errors import ObjectNotFoundError, PreconditionFailedError
 from headwater.storage.paths import check_path, check_prefix
-from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, PutMode, Update
+from headwater.storage.port import Capability, Create, Fetched, ObjectMeta, Overwrite, Prepared, PutMode, Update
+from headwater.storage.prepared import Unprepared
 from headwater.storage.spans import cut, deletable_prefix
 
 
@@ -68,6 +69,14 @@ class MemoryStore:
                 case Create() | Update() | Overwrite():
                     self._objects[path] = _Stored(bytes(data), etag, self._clock.now(), dict(tags or {}))
         return etag
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """There are no steps here."""
+        return Unprepared(self, path, data)
+
+    def settle(self, path: str) -> None:
+        """What is seen here is there to stay."""
+        check_path(path)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Remove, or leave what is not there."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headwater.kernel.metrics import Metric, MetricKind, Metrics
-from headwater.storage.port import Fetched, ObjectMeta, ObjectStore, PutMode
+from headwater.storage.port import Fetched, ObjectMeta, ObjectStore, Prepared, PutMode
+from headwater.storage.prepared import Around
 from headwater.storage.wrapper import StoreWrapper
 
 API_CALLS = Metric("storage_api_calls_total", MetricKind.COUNTER, "Requests to object stores.", labels=("region", "op"))
@@ -43,6 +44,15 @@ class MeteredStore(StoreWrapper):
         """Counted as `put`."""
         self._count("put")
         return self._inner.put(path, data, mode, tags=tags)
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """Counted as `put` when it is created."""
+
+        def counted(create: Callable[[], None]) -> None:
+            self._count("put")
+            create()
+
+        return Around(self._inner.prepare(path, data), counted)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Counted as `delete`."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from headwater.storage.errors import InvalidPathError
 
 # Names that the file backend uses for its own unfinished work; nobody can address or list them (hazard S6).
 RESERVED_PREFIX = ".hw-"
 LONGEST_BYTES = 1024
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def check_path(path: str) -> str:
@@ -33,9 +38,9 @@ def _objection(path: str) -> str | None:
         return "it is empty"
     if len(path.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
         return f"it is longer than {LONGEST_BYTES} bytes"
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in path):
+    if _CONTROL.search(path):
         return "it has control characters"
-    if any(0xD800 <= ord(character) < 0xE000 for character in path):
+    if _SURROGATE.search(path):
         return "it is not valid Unicode"
     for segment in path.split("/"):
         if segment in ("", ".", ".."):

@@ -82,6 +82,22 @@ class HasCapabilities(Protocol):
         ...
 
 
+class Prepared(Protocol):
+    """An object that is on its way; prepared.py says what each step means."""
+
+    def create(self) -> None:
+        """Let everybody see it, if there is no object of its name yet."""
+        ...
+
+    def settle(self) -> None:
+        """Make sure that it stays."""
+        ...
+
+    def discard(self) -> None:
+        """Leave nothing behind of what was not created."""
+        ...
+
+
 class ObjectStore(HasCapabilities, Protocol):
     """A flat space of named, immutable-until-replaced byte strings."""
 
@@ -103,6 +119,14 @@ class ObjectStore(HasCapabilities, Protocol):
 
     def put(self, path: str, data: bytes, mode: PutMode, *, tags: Mapping[str, str] | None = None) -> str:
         """Store the object on the condition that `mode` names; returns its etag."""
+        ...
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """Make ready to create the object: nobody sees anything of it yet."""
+        ...
+
+    def settle(self, path: str) -> None:
+        """Make sure that an object that is seen stays: whoever made it may have died before it was durable."""
         ...
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from headwater.kernel.retry import Retry
 from headwater.storage.errors import StorageOutcomeUnknownError, TransientError
-from headwater.storage.port import Fetched, ObjectMeta, ObjectStore, Overwrite, PutMode
+from headwater.storage.port import Fetched, ObjectMeta, ObjectStore, Overwrite, Prepared, PutMode
+from headwater.storage.prepared import Around
 from headwater.storage.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -47,6 +48,15 @@ class RetryingStore(StoreWrapper):
             return self._inner.put(path, data, mode, tags=tags)
 
         return self._again(attempt) if isinstance(mode, Overwrite) else self._retry.call(attempt, on=(TransientError,))
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """Retried, and so is the create while it had no effect."""
+        prepared = self._again(lambda: self._inner.prepare(path, data))
+        return Around(prepared, lambda create: self._retry.call(create, on=(TransientError,)))
+
+    def settle(self, path: str) -> None:
+        """Retried."""
+        self._again(lambda: self._inner.settle(path))
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """Retried; a conditional delete only while it had no effect."""

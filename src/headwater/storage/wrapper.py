@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headwater.storage.port import Capability, Fetched, ObjectMeta, ObjectStore, PutMode
+from headwater.storage.port import Capability, Fetched, ObjectMeta, ObjectStore, Prepared, PutMode
+from headwater.storage.prepared import Unprepared
 
 
 class StoreWrapper:
@@ -47,6 +48,14 @@ class StoreWrapper:
     def put(self, path: str, data: bytes, mode: PutMode, *, tags: Mapping[str, str] | None = None) -> str:
         """See the port."""
         return self._inner.put(path, data, mode, tags=tags)
+
+    def prepare(self, path: str, data: bytes) -> Prepared:
+        """By our own put: a wrapper that changes what a put is does not pass the inner one's steps on."""
+        return Unprepared(self, path, data)
+
+    def settle(self, path: str) -> None:
+        """See the port."""
+        self._inner.settle(path)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         """See the port."""

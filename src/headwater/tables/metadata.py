@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from pydantic import ValidationError as ModelError
@@ -91,9 +92,11 @@ def encode_metadata(metadata: TableMetadata, *, base: Mapping[str, Any] | None =
     What PyIceberg's model does not know (of `base`, the document that the metadata was made from) is carried over.
     """
     # PyIceberg refuses to write v3 in the model's own method; its base class can.
-    document = json.loads(IcebergBaseModel.model_dump_json(metadata))
-    if base is not None:
-        _carry_over(document, base)
+    text = IcebergBaseModel.model_dump_json(metadata)
+    if base is None or not says_more(base):
+        return text.encode()
+    document = json.loads(text)
+    _carry_over(document, base)
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -118,9 +121,17 @@ def _check_summaries(metadata: TableMetadata, location: str) -> None:
                 )
 
 
+def says_more(base: Mapping[str, Any]) -> bool:
+    """Whether a document has something that PyIceberg's model does not know, and that has to be carried over."""
+    of_snapshot = _aliases(Snapshot)
+    snapshots = base.get("snapshots") or ()
+    return bool(
+        base.keys() - _known() or base.get("statistics") or any(each.keys() - of_snapshot for each in snapshots)
+    )
+
+
 def _carry_over(document: dict[str, Any], base: Mapping[str, Any]) -> None:
-    known = frozenset().union(*(_aliases(each) for each in (TableMetadataV1, TableMetadataV2, TableMetadataV3)))
-    document.update({key: value for key, value in base.items() if key not in known})
+    document.update({key: value for key, value in base.items() if key not in _known()})
     of_snapshot = _aliases(Snapshot)
     before = {each.get("snapshot-id"): each for each in base.get("snapshots") or ()}
     for snapshot in document.get("snapshots", ()):
@@ -142,6 +153,12 @@ def _without_foreign_blobs(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "statistics": kept}
 
 
+@cache
+def _known() -> frozenset[str]:
+    return frozenset().union(*(_aliases(each) for each in (TableMetadataV1, TableMetadataV2, TableMetadataV3)))
+
+
+@cache
 def _aliases(model: type[IcebergBaseModel]) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 

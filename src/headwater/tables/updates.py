@@ -1,21 +1,21 @@
 """The updates of a table's document that other engines send, as the Iceberg REST protocol names them.
 
-PyIceberg models them and applies most of them. What it does otherwise than its Java peer is done here: a schema, spec
-or order that is there already is found again under its own id and never added twice, `-1` means what was added last, a
-property that is not there is no error, and row ids count on from where the snapshot says that they begin. Pure.
+PyIceberg models them; they are applied here, as its Java peer does it: a schema, spec or order that is there already is
+found again under its own id and never added twice, `-1` means what was added last, and what is to be removed and is not
+there is no error. Snapshots and refs are in `update_snapshots`. Pure.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-from uuid import UUID
+from typing import assert_never
 
 from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -23,23 +23,38 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AddSortOrderUpdate,
     AssignUUIDUpdate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
     SetLocationUpdate,
+    SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
-    _apply_table_update,
-    _TableMetadataUpdateContext,
 )
 
 from headwater.tables.evolve import upgrade
 from headwater.tables.metadata import decode_metadata, encode_metadata
 from headwater.tables.model import TableCorruptError, TableUsageError
 from headwater.tables.properties import OWN_PREFIX, STATISTICS_COLUMNS, STATISTICS_PARTITIONS, check_properties
-from headwater.tables.rules import check_format_version, check_schema, later, millis
+from headwater.tables.rules import check_schema, later
+from headwater.tables.update_snapshots import (
+    with_ref,
+    with_snapshot,
+    with_statistics,
+    without_ref,
+    without_snapshots,
+    without_statistics,
+)
 
 _LAST_ADDED = -1
 _NOT_SENT = "a change of that kind cannot be made to this table"
@@ -58,6 +73,9 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[TableUpdate], now: 
         return metadata
     made = made.model_copy(update={"last_updated_ms": max(later(metadata, now), made.last_updated_ms)})
     try:
+        if _differs_in_properties_alone(metadata, made):
+            json.dumps(made.properties, ensure_ascii=False).encode()  # all else was valid before: can these be written?
+            return made
         for schema in made.schemas:
             check_schema(schema, made.format_version)
         made.spec().check_compatible(made.schema())
@@ -67,38 +85,9 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[TableUpdate], now: 
         raise TableUsageError(f"the updates make a document that is not valid: {error}", hint=_NOT_SENT) from error
 
 
-def blank(updates: Sequence[TableUpdate], *, fresh_uuid: UUID, now: datetime) -> TableMetadata:
-    """What the updates of a table that is to be made are applied to: a document that says nothing yet."""
-    version = max((each.format_version for each in updates if isinstance(each, UpgradeFormatVersionUpdate)), default=2)
-    check_format_version(version)
-    given = next((each.uuid for each in updates if isinstance(each, AssignUUIDUpdate)), fresh_uuid)
-    place = next((each.location for each in updates if isinstance(each, SetLocationUpdate)), "")
-    model: Any = TableMetadataV3 if version == 3 else TableMetadataV2
-    made: TableMetadata = model.model_construct(
-        format_version=version,
-        location=place.rstrip("/"),
-        table_uuid=given,
-        last_updated_ms=millis(now),
-        last_column_id=0,
-        schemas=[],
-        current_schema_id=_LAST_ADDED,
-        partition_specs=[],
-        default_spec_id=_LAST_ADDED,
-        last_partition_id=PARTITION_FIELD_ID_START - 1,
-        properties={},
-        current_snapshot_id=None,
-        snapshots=[],
-        snapshot_log=[],
-        metadata_log=[],
-        sort_orders=[],
-        default_sort_order_id=_LAST_ADDED,
-        refs={},
-        statistics=[],
-        partition_statistics=[],
-        last_sequence_number=0,
-        **({"next_row_id": 0} if version == 3 else {}),
-    )
-    return made
+def _differs_in_properties_alone(before: TableMetadata, after: TableMetadata) -> bool:
+    others = type(after).model_fields.keys() - {"properties", "last_updated_ms"}
+    return type(before) is type(after) and all(getattr(before, name) is getattr(after, name) for name in others)
 
 
 def echoed(held: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
@@ -117,8 +106,8 @@ class _Updating:
     def __init__(self, metadata: TableMetadata, now: datetime) -> None:
         self.metadata = metadata
         self._now = now
-        self._context = _TableMetadataUpdateContext()
         self._last: dict[type, int] = {}
+        self._added: set[int] = set()
 
     def apply(self, update: TableUpdate) -> None:  # noqa: C901  (one case for each kind)
         """One update."""
@@ -150,9 +139,29 @@ class _Updating:
             case RemovePropertiesUpdate():
                 self._set_properties({}, update.removals)
             case AddSnapshotUpdate():
-                self._add_snapshot(update)
+                self.metadata = with_snapshot(self.metadata, update.snapshot)
+                self._added.add(update.snapshot.snapshot_id)
+            case SetSnapshotRefUpdate():
+                is_added, now_ms = update.snapshot_id in self._added, later(self.metadata, self._now)
+                self.metadata = with_ref(self.metadata, update, is_added=is_added, now_ms=now_ms)
+            case RemoveSnapshotRefUpdate():
+                self.metadata = without_ref(self.metadata, update.ref_name)
+            case RemoveSnapshotsUpdate():
+                self.metadata = without_snapshots(self.metadata, update.snapshot_ids)
+            case SetStatisticsUpdate():
+                self.metadata = with_statistics(self.metadata, update.statistics)
+            case SetPartitionStatisticsUpdate():
+                self.metadata = with_statistics(self.metadata, update.partition_statistics)
+            case RemoveStatisticsUpdate():
+                self.metadata = without_statistics(self.metadata, "statistics", update.snapshot_id)
+            case RemovePartitionStatisticsUpdate():
+                self.metadata = without_statistics(self.metadata, "partition_statistics", update.snapshot_id)
+            case RemoveSchemasUpdate():
+                self._remove_schemas(update.schema_ids)
+            case RemovePartitionSpecsUpdate():
+                self._remove_specs(update.spec_ids)
             case _:
-                self.metadata = _apply_table_update(update, self.metadata, self._context)
+                assert_never(update)
 
     def _refuse_other(self, is_same: bool, why: str) -> None:  # noqa: FBT001
         if not is_same:
@@ -218,19 +227,22 @@ class _Updating:
             raise ValueError(f"there is no {number} among {', '.join(str(_id_of(each)) for each in among)}")
         self.metadata = self.metadata.model_copy(update={name: number})
 
-    def _add_snapshot(self, update: AddSnapshotUpdate) -> None:
-        snapshot, before = update.snapshot, self.metadata
-        if not isinstance(before, TableMetadataV1) and (snapshot.sequence_number or 0) <= before.last_sequence_number:
-            raise ValueError(
-                f"its sequence number {snapshot.sequence_number} is not above the last, {before.last_sequence_number}"
-            )
-        made = _apply_table_update(update, before, self._context)
-        following: dict[str, Any] = {"last_updated_ms": max(before.last_updated_ms, snapshot.timestamp_ms)}
-        if isinstance(made, TableMetadataV3):
-            if snapshot.added_rows is None or snapshot.added_rows < 0 or snapshot.first_row_id is None:
-                raise ValueError("it does not say how many row ids it takes")
-            following["next_row_id"] = snapshot.first_row_id + snapshot.added_rows
-        self.metadata = made.model_copy(update=following)
+    def _remove_schemas(self, gone: Sequence[int]) -> None:
+        """Schemas that are current, or those of a snapshot that stays, are needed to read it."""
+        used = {self.metadata.current_schema_id, *(each.schema_id for each in self.metadata.snapshots)}
+        if needed := sorted(used & set(gone), key=str):
+            raise ValueError(f"schema {needed[0]} is in use")
+        left = [each for each in self.metadata.schemas if each.schema_id not in gone]
+        if len(left) < len(self.metadata.schemas):
+            self.metadata = self.metadata.model_copy(update={"schemas": left})
+
+    def _remove_specs(self, gone: Sequence[int]) -> None:
+        """Whether a manifest is of such a spec is not known here: who applies the change looks at that."""
+        if self.metadata.default_spec_id in gone:
+            raise ValueError(f"spec {self.metadata.default_spec_id} is the default")
+        left = [each for each in self.metadata.partition_specs if each.spec_id not in gone]
+        if len(left) < len(self.metadata.partition_specs):
+            self.metadata = self.metadata.model_copy(update={"partition_specs": left})
 
 
 def _free(wanted: int, taken: Sequence[int]) -> int:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 from headwater.catalog.embedded.codec import digest_of
 from headwater.catalog.embedded.model import OBJECTS
 from headwater.kernel.errors import CorruptError
+from headwater.kernel.workers import Workers
 from headwater.storage.port import ObjectStore, Overwrite
 
 CACHE_BYTES = 64 * 1024 * 1024
@@ -22,7 +22,6 @@ CACHE_BYTES = 64 * 1024 * 1024
 DECODED_TIMES = 5
 
 T = TypeVar("T")
-R = TypeVar("R")
 # From bytes, and the path that an error would name, to what they mean.
 Decode = Callable[[bytes, str], T]
 
@@ -65,7 +64,7 @@ class Objects:
 
     def __init__(self, store: ObjectStore, *, workers: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._store = store
-        self._workers = workers
+        self._workers = Workers(workers - 1, "objects")
         self._cache_bytes = cache_bytes
         # By digest and by how it was decoded, lest one kind is taken for another; with the place that each takes.
         self._cached: OrderedDict[tuple[str, Decode[object]], tuple[object, int]] = OrderedDict()
@@ -93,12 +92,12 @@ class Objects:
         """Several at once."""
         found = {digest: self._remembered(digest, decode) for digest in digests}
         missing = sorted(digest for digest, value in found.items() if value is None)
-        fetched = dict(zip(missing, self._each(lambda digest: self.get(digest, decode), missing), strict=True))
+        fetched = dict(zip(missing, self._workers.each(lambda digest: self.get(digest, decode), missing), strict=True))
         return {digest: value if value is not None else fetched[digest] for digest, value in found.items()}
 
     def are_there(self, digests: Iterable[str]) -> bool:
         """Whether all of them are stored, by asking the store."""
-        return all(self._each(lambda digest: self._store.exists(path_of(digest)), sorted(set(digests))))
+        return all(self._workers.each(lambda digest: self._store.exists(path_of(digest)), sorted(set(digests))))
 
     def names(self) -> frozenset[str]:
         """The digests of all that is stored, by asking the store."""
@@ -106,7 +105,9 @@ class Objects:
 
     def put_all(self, objects: Mapping[str, Encoded]) -> None:
         """Store them all, side by side; the order among them does not matter, because nothing refers to them yet."""
-        self._each(lambda digest: self._store.put(path_of(digest), objects[digest].data, Overwrite()), sorted(objects))
+        self._workers.each(
+            lambda digest: self._store.put(path_of(digest), objects[digest].data, Overwrite()), sorted(objects)
+        )
         for digest, encoded in objects.items():
             self._keep(digest, encoded)
 
@@ -118,12 +119,6 @@ class Objects:
                 return None
             self._cached.move_to_end(key)
             return cast(T, found[0])
-
-    def _each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if len(items) < 2 or self._workers < 2:
-            return [action(item) for item in items]
-        with ThreadPoolExecutor(min(self._workers, len(items))) as pool:
-            return list(pool.map(action, items))
 
     def _keep(self, digest: str, encoded: Encoded) -> None:
         key, place_bytes = (digest, encoded.decode), len(encoded.data) * DECODED_TIMES

@@ -263,5 +263,10 @@ class EmbeddedCatalog(EmbeddedHolds):
     def _is_in_log(self, batch: Batch) -> bool:
         """Whether a branch has what the batch made of it: it can only stand above the head that it follows on."""
         before, wanted = next(batch.moved)
-        above = takewhile(lambda commit: commit.hash != before.hash, self.log(self.ref(before.name).hash))
-        return any(commit.hash == wanted.hash for commit in above)
+        seen = self._seen()
+        head = found_branch(seen.manifest, before.name).hash
+        above = takewhile(lambda commit: commit.hash != before.hash, self.log(head))
+        if not any(commit.hash == wanted.hash for commit in above):
+            return False
+        self._history.settle(seen.entry.id)
+        return True

@@ -109,9 +109,13 @@ class EmbeddedReader:
 
         A branch that was set back meanwhile does not lead there: its whole log is looked through then.
         """
-        head = found_branch(self._seen().manifest, branch).hash
+        seen = self._seen()
+        head = found_branch(seen.manifest, branch).hash
         newer = takewhile(lambda commit: commit.hash != above, self.log(head))
-        return next((commit for commit in newer if commit.operation == operation), None)
+        found = next((commit for commit in newer if commit.operation == operation), None)
+        if found is not None:
+            self._history.settle(seen.entry.id)  # whoever is told may give up what else tells of it (P20)
+        return found
 
     def _seen(self) -> Seen:
         entry = self._history.latest()

@@ -42,7 +42,6 @@ from headwater.sequence.model import SequenceConflictError, SequenceOutcomeUnkno
 from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ReadOnlyError
 
-
 EMPTY_ACTOR = "headwater:branch"
 
 

@@ -23,6 +23,7 @@ side took back after it had merged the other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -230,4 +231,6 @@ def differing_files(plans: Sequence[Sequence[FileTask]]) -> tuple[frozenset[str]
     tasks = [{task.file.file_path: task for task in plan} for plan in plans]
     shared = set.intersection(*(set(each) for each in tasks))
     common = {path for path in shared if all(same_deletes(tasks[0][path], each[path]) for each in tasks[1:])}
+    # A file that another engine has put into a snapshot once more has its rows there twice.
+    common -= {path for plan in plans for path, times in Counter(t.file.file_path for t in plan).items() if times > 1}
     return tuple(frozenset(each.keys() - common) for each in tasks)

@@ -36,6 +36,7 @@ from headwater.publish.lost import refuse_late, refuse_lost
 from headwater.publish.model import TableWish, Wish
 from headwater.publish.protocol import PUBLISH_RETRIES, shielded
 from headwater.publish.queues import WriteQueues
+from headwater.query.at_commit import Documents
 from headwater.tables.files import Files
 from headwater.tables.metadata import decode_document, encode_metadata
 from headwater.tables.model import NewFile
@@ -55,6 +56,8 @@ class DirectPublisher:
         self._queues = WriteQueues()
         self._clock = clock
         self._randomness = randomness
+        # What tables are read by; documents that are published here come to it like any others.
+        self.documents = Documents(files)
 
     def publish(self, wish: Wish) -> Commit:
         """Commit the wish, or say why not."""

@@ -48,7 +48,7 @@ class Forks:
         """
         sequence, pinned_id = self._heads.sequence(path), self._heads.id_in(path, table.pinned)
         if pinned_id:
-            return sequence.read(pinned_id)
+            return sequence.known(pinned_id)
         latest = sequence.latest()
         if latest is None:
             return None

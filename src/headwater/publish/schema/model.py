@@ -99,6 +99,16 @@ class ObjectChange:
     statements: tuple[str, ...]
     renamed_from: TableKey | None = None
 
+    def as_json(self) -> dict[str, object]:
+        """It, as commands and servers show it."""
+        return {
+            "action": str(self.action),
+            "kind": str(self.kind),
+            "name": str(self.key),
+            "renamed_from": str(self.renamed_from) if self.renamed_from else None,
+            "statements": list(self.statements),
+        }
+
 
 @dataclass(frozen=True)
 class Applied:

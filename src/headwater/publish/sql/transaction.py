@@ -45,6 +45,8 @@ class Transaction:
         self._has_ended = False
         self.operation = staging.operation
         self.commit: Commit | None = None
+        # Of each statement so far, how many rows it added, changed or deleted.
+        self.rows: list[int] = []
 
     def insert(self, table: str, rows: GivenRows) -> int:
         """Add rows; columns are taken by name, and one that is not given has its default, or is null."""
@@ -52,7 +54,7 @@ class Transaction:
             working = self._space.table(TableKey.parse(table))
             fitted = working.fit(rows)
             working.append(fitted)
-            return int(fitted.num_rows)
+            return self._counted(int(fitted.num_rows))
 
     def query(self, sql: str) -> pa.Table:
         """The answer to a SELECT, with what this transaction has done so far."""
@@ -67,7 +69,7 @@ class Transaction:
         with self._turn_of_one(), self._space.all_or_nothing():
             statement = parse(sql)
             try:
-                return execute(self._space, statement)
+                return self._counted(execute(self._space, statement))
             except QueryUsageError as error:
                 raise _without_place(error) from error
 
@@ -101,6 +103,10 @@ class Transaction:
             deletes = [(tasks[path], positions) for path, positions in working.deletes.items()]
         staged = edit_planned(self._staging, working.version, deletes, working.staged_rows)
         return TableWish(key, working.pinned, staged)
+
+    def _counted(self, rows: int) -> int:
+        self.rows.append(rows)
+        return rows
 
     @contextmanager
     def _turn_of_one(self) -> Iterator[None]:

@@ -6,35 +6,42 @@ import base64
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, assert_never
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
 )
 
-from headwater.catalog.model import Content, NamespaceContent, Ref, RefKind, TableContent, TableKey, ViewContent
+from headwater.catalog.model import Content, NamespaceContent, TableContent, TableKey, ViewContent
 from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.ids import Ulid
 from headwater.publish.heads import HOME
 from headwater.query.references import folded
-from headwater.server.iceberg.errors import AlreadyThereError, BodyError, ReadOnlyBranchError, RequirementFailedError
+from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError
 from headwater.tables.head import INCARNATION, OPERATION, PREVIOUS, WRITER
 
 # What stands between the parts of a namespace in an address.
 SEPARATOR = "\x1f"
 # No name of a branch has this character, and an address needs no escape for it.
 _SLASH = "~"
-REPLICA = "main_replica_"
 LARGEST_PAGE = 10_000
 
 _OWN = frozenset({INCARNATION, OPERATION, PREVIOUS, WRITER, HOME})
+# What of the settings of a store is not for everybody; better one name too many.
+_SECRET = re.compile("key|secret|token|password|passwd|credential|authorization|connection-string", re.IGNORECASE)
 _PLACE = re.compile(r"-([0-7][0-9A-HJKMNP-TV-Z]{25})")
 
 Name: TypeAlias = tuple[str, ...]
@@ -55,12 +62,9 @@ def namespace_of(text: str) -> tuple[str, ...]:
     return tuple(text.split(SEPARATOR))
 
 
-def refuse_unwritable(ref: Ref) -> None:
-    """Tags stay where they are, and replicas are what was copied to them."""
-    if ref.kind is not RefKind.BRANCH:
-        raise ReadOnlyBranchError(ref.name, "it is a tag")
-    if ref.name.startswith(REPLICA):
-        raise ReadOnlyBranchError(ref.name, "it is a replica")
+def config_for(config: Mapping[str, str], *, secrets: bool) -> dict[str, str]:
+    """What a client hears of the store; without `secrets`, nothing that opens it."""
+    return {name: value for name, value in config.items() if secrets or not _SECRET.search(name)}
 
 
 def what(content: Content) -> str:
@@ -117,15 +121,41 @@ def is_creation(requirements: Iterable[TableRequirement]) -> bool:
     return any(isinstance(each, AssertCreate) for each in requirements)
 
 
-def require(key: TableKey, requirements: Iterable[TableRequirement], metadata: TableMetadata | None) -> None:
+def is_of(requirements: Iterable[TableRequirement], metadata: TableMetadata) -> bool:
+    """Whether this is the table that the change is about, and not another of its name."""
+    return all(each.uuid == metadata.table_uuid for each in requirements if isinstance(each, AssertTableUUID))
+
+
+def require(key: TableKey, requirements: Iterable[TableRequirement], metadata: TableMetadata) -> None:
     """Raise unless everything is so that the client's change rests on."""
     for each in requirements:
-        if isinstance(each, AssertCreate):
-            continue
-        try:
-            each.validate(metadata)
-        except CommitFailedException as error:
-            raise RequirementFailedError(key, str(error)) from error
+        named, wanted, found = _compared(each, metadata)
+        if wanted != found:
+            raise RequirementFailedError(key, f"the {named} is {found}, and not {wanted}")
+
+
+def _compared(requirement: TableRequirement, metadata: TableMetadata) -> tuple[str, object, object]:
+    """What a requirement is about, what it wants, and what is so."""
+    match requirement:
+        case AssertCreate():
+            return "table", "absent", "there"
+        case AssertTableUUID():
+            return "uuid", requirement.uuid, metadata.table_uuid
+        case AssertRefSnapshotId():
+            ref = metadata.refs.get(requirement.ref)
+            return f"snapshot of {requirement.ref}", requirement.snapshot_id, ref.snapshot_id if ref else None
+        case AssertLastAssignedFieldId():
+            return "last assigned field id", requirement.last_assigned_field_id, metadata.last_column_id
+        case AssertCurrentSchemaId():
+            return "current schema id", requirement.current_schema_id, metadata.current_schema_id
+        case AssertLastAssignedPartitionId():
+            return "last assigned partition id", requirement.last_assigned_partition_id, metadata.last_partition_id
+        case AssertDefaultSpecId():
+            return "default spec id", requirement.default_spec_id, metadata.default_spec_id
+        case AssertDefaultSortOrderId():
+            return "default sort order id", requirement.default_sort_order_id, metadata.default_sort_order_id
+        case _:
+            assert_never(requirement)
 
 
 def incarnation_in(location: str, lake: str, folder: str) -> Ulid:

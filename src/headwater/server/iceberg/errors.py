@@ -18,6 +18,7 @@ from headwater.catalog.errors import (
     NamespaceMissingError,
     NamespaceNotEmptyError,
     RefNotFoundError,
+    TableNotFoundError,
 )
 from headwater.catalog.model import TableKey
 from headwater.kernel.errors import (
@@ -36,7 +37,7 @@ from headwater.publish.errors import (
     RecoveryPendingError,
     TooLateError,
 )
-from headwater.server.errors import TooManyError
+from headwater.server.errors import InProgressError, KeyReusedError, ReadOnlyBranchError, TooManyError
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.model import UnsupportedTableError
 
@@ -63,11 +64,15 @@ class RequirementFailedError(ConflictError):
         super().__init__(f"{key}: {why}", hint="load it again, redo the work on it, and retry", table=str(key))
 
 
-class ReadOnlyBranchError(RefusedError):
-    """A replica branch, or a tag: nothing is written there."""
+class SentBeforeError(HeadwaterError):
+    """The change cannot be made now, and may have been made before: nobody can tell. Nothing was changed."""
 
-    def __init__(self, branch: str, why: str) -> None:
-        super().__init__(f"{branch} takes no writes here: {why}", hint="write to the branch that it is of", ref=branch)
+    def __init__(self, key: TableKey, why: str) -> None:
+        super().__init__(
+            f"{key}: this change may have been committed before, and cannot be made now: {why}",
+            hint="load the table to see; keep the files",
+            table=str(key),
+        )
 
 
 class BodyError(UsageError):
@@ -90,19 +95,23 @@ _NOT_FOUND = {
     "table": "NoSuchTableException",
     "view": "NoSuchViewException",
     "namespace": "NoSuchNamespaceException",
-    "warehouse": "NotFoundException",
+    "warehouse": "NoSuchWarehouseException",
 }
 
 # The first that fits counts.
 _ANSWERS: tuple[tuple[type[HeadwaterError], Answer], ...] = (
     (OutcomeUnknownError, Answer(500, "CommitStateUnknownException")),
+    (SentBeforeError, Answer(500, "CommitStateUnknownException")),
+    # The one who has the key may still commit: nothing is proven.
+    (InProgressError, Answer(500, "CommitStateUnknownException")),
     (CorruptError, Answer(500, "InternalServerError")),
     (TokenRefusedError, Answer(401, "NotAuthorizedException")),
     (RoleRefusedError, Answer(403, "ForbiddenException")),
     (ReadOnlyBranchError, Answer(403, "ForbiddenException")),
     (ReadOnlyError, Answer(403, "ForbiddenException")),
     (NamespaceMissingError, Answer(404, _NOT_FOUND["namespace"])),
-    (RefNotFoundError, Answer(404, _NOT_FOUND["warehouse"])),
+    (TableNotFoundError, Answer(404, _NOT_FOUND["table"])),
+    (RefNotFoundError, Answer(404, "NotFoundException")),
     (AlreadyThereError, Answer(409, "AlreadyExistsException")),
     (NamespaceNotEmptyError, Answer(409, "NamespaceNotEmptyException")),
     (RecoveryPendingError, Answer(503, "RecoveryPendingException")),
@@ -114,6 +123,7 @@ _ANSWERS: tuple[tuple[type[HeadwaterError], Answer], ...] = (
     (UnavailableError, Answer(503, "ServiceUnavailableException")),
     (ConstraintViolationError, Answer(400, "ValidationException")),
     (ConstraintBrokenError, Answer(400, "ValidationException")),
+    (KeyReusedError, Answer(422, "UnprocessableEntityException")),
     (UnprocessableError, Answer(422, "UnprocessableEntityException")),
     (UnsupportedTableError, Answer(406, "UnsupportedOperationException")),
     (RefusedError, Answer(400, "BadRequestException")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -13,6 +14,8 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import transform_dict_value_to_str
 from pyiceberg.view.metadata import ViewVersion
+
+from headwater.catalog.model import TableKey
 
 
 class Identified(IcebergBaseModel):
@@ -28,6 +31,23 @@ class CommitBody(IcebergBaseModel):
     identifier: Identified | None = None
     requirements: tuple[TableRequirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
+
+    @field_validator("updates", mode="before")
+    @classmethod
+    def _is_not_encrypted(cls, updates: Any) -> Any:
+        for each in updates if isinstance(updates, (list, tuple)) else ():
+            if isinstance(each, dict) and str(each.get("action")).endswith("-encryption-key"):
+                raise ValueError("the lake could not read what is encrypted: leave encryption to the store")
+        return updates
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """One table of a request: what it rests on, and what shall become of it."""
+
+    key: TableKey
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
 
 
 class TransactionBody(IcebergBaseModel):
@@ -90,6 +110,13 @@ class CreateViewBody(IcebergBaseModel):
     schema_: Schema = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
     properties: dict[str, str] = Field(default_factory=dict)
+
+
+class RegisterViewBody(IcebergBaseModel):
+    """A view whose document is there already."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
 
 
 class AssertViewUuid(IcebergBaseModel):

@@ -4,35 +4,44 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from headwater.access.model import Role
-from headwater.kernel.errors import HeadwaterError, UsageError
+from headwater.access.model import Role, TokenRefusedError
+from headwater.kernel.errors import UsageError
 from headwater.kernel.settings import ServerSettings
-from headwater.server.iceberg.protocol import Terms
-from headwater.server.iceberg.router import router
+from headwater.publish.model import Attempt
+from headwater.server.asking import asked
+from headwater.server.iceberg.protocol import Landed, Work
+from headwater.server.iceberg.router import Terms, router
+from headwater.server.once import carry_out
 from headwater.server.serving import Serving
 
 PREFIX = "/iceberg"
-# What PyIceberg sends when it was given no token.
-_NO_TOKEN = "Bearer None"  # noqa: S105
 
 
 def catalog_routes(serving: Serving) -> APIRouter:
     """The Iceberg REST catalog of the lake that is served."""
 
     def actor_of(request: Request, role: Role) -> str:
-        headers = request.headers
-        given = headers.get("authorization")
-        caller = serving.admit(None if given == _NO_TOKEN else given, headers.get("host", ""), role)
+        caller = serving.admit(request.headers, role)
         request.state.caller = caller
         return caller.actor
 
     def is_token(text: str) -> bool:
         try:
             return bool(serving.tokens.caller(text).actor)
-        except HeadwaterError:
+        except TokenRefusedError:
             return False
 
-    terms = Terms(serving.writes.enter, serving.attempt)
+    def once(request: Request, branch: str, work: Work) -> Landed:
+        def done(attempt: Attempt) -> dict[str, object]:
+            landed = work(attempt)
+            return {"operation": attempt.operation, "commit": landed.hash, "is_made": landed.is_made}
+
+        key, said = request.headers.get("idempotency-key"), getattr(request.state, "body_digest", "")
+        found = carry_out(serving, asked(request, request.state.caller, branch, key, said), done).body
+        # What was settled by the log alone is a commit.
+        return Landed(str(found["commit"]), is_made=bool(found.get("is_made", True)))
+
+    terms = Terms(serving.writes.enter, once, serving.settings.keys_kept_seconds)
     made = APIRouter(prefix=PREFIX, tags=["iceberg"], include_in_schema=False)
     made.include_router(
         router(serving.lake, actor_of, is_token=is_token, config=_config(serving.settings), terms=terms)
@@ -43,7 +52,8 @@ def catalog_routes(serving: Serving) -> APIRouter:
 def _config(settings: ServerSettings) -> dict[str, str]:
     """What engines get with every table. It is whatever the setting says: credentials are not there by themselves."""
     pairs = [each.partition("=") for each in settings.iceberg_config]
-    for name, equals, _ in pairs:
+    for place, (name, equals, _) in enumerate(pairs, 1):
         if not equals or not name:
-            raise UsageError("server.iceberg_config is not made of name=value", hint="s3.endpoint=http://…", part=name)
+            # What it says instead may be a secret.
+            raise UsageError("server.iceberg_config is not made of name=value", hint="s3.endpoint=http://…", part=place)
     return {name: value for name, _, value in pairs}

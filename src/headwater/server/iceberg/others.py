@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg.view.metadata import ViewMetadata
 
 from headwater.catalog.model import NamespaceContent, TableKey, ViewContent
+from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import new_ulid
 from headwater.publish.creation import VIEWS, place_of
 from headwater.publish.model import Replaced
@@ -13,12 +14,15 @@ from headwater.server.iceberg.model import (
     CreateNamespaceBody,
     CreateViewBody,
     NamespacePropertiesBody,
+    RegisterViewBody,
     ViewCommitBody,
 )
 from headwater.server.iceberg.protocol import Desk, Draft
 from headwater.server.iceberg.views import changed_view, made_view, next_document
 from headwater.tables.create import uuid_from
-from headwater.tables.model import NewFile
+from headwater.tables.head import INCARNATION
+from headwater.tables.model import NewFile, TableCorruptError
+from headwater.tables.properties import OWN_PREFIX
 from headwater.tables.views import current_version, decode_view, encode_view
 
 
@@ -71,6 +75,26 @@ def new_view(desk: Desk, key: TableKey, body: CreateViewBody) -> Draft:
     )
     content, file = _stored(desk, view, incarnation)
     return Draft(f"create view {key}", reads=around, others={key: Replaced(None, content)}, files=(file,))
+
+
+def registered_view(desk: Desk, key: TableKey, body: RegisterViewBody) -> Draft:
+    """A view made from a document that is there; its new ones go to a place of its own."""
+    around = desk.free(key)
+    location = body.metadata_location
+    try:
+        found = decode_view(desk.state.files.read(location), location)
+    except TableCorruptError as error:
+        raise UsageError(
+            f"the view at {location} cannot be registered: {error.message}", hint="it must be whole", path=location
+        ) from error
+    incarnation = new_ulid(desk.staging.clock, desk.staging.randomness)
+    others = {name: value for name, value in found.properties.items() if not name.startswith(OWN_PREFIX)}
+    update = {
+        "location": place_of(desk.lake, VIEWS, key, incarnation),
+        "properties": {**others, INCARNATION: incarnation},
+    }
+    content, file = _stored(desk, found.model_copy(update=update), incarnation)
+    return Draft(f"register view {key}", reads=around, others={key: Replaced(None, content)}, files=(file,))
 
 
 def changed_view_draft(desk: Desk, key: TableKey, body: ViewCommitBody) -> Draft | None:

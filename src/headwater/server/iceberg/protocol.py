@@ -11,11 +11,15 @@ Invariants:
        expected too, and so is every table that was read for the sake of a constraint (P8).
     3  Who loses a race drafts again on the new head. The client hears of it only when what it requires is not so there.
     4  After the publisher has said yes, an error is an unknown outcome: the client must not clean up.
+    5  A change that was committed before is not said to have lost, however often it is sent: its snapshots are known by
+       their manifest lists (resent.py), and one that carries an Idempotency-Key by that (access/requests.py). Each
+       draft has an operation of its own, and holds the key only until it is proven absent.
 
 Commit point: that of the publish (publish/protocol.py).
 
 Steps, and what a crash after each leaves behind:
 
+    claim the key    a key that waits for its lease, and is then carried out anew
     draft, judge     files of the client that nothing refers to
     publish          what publish/protocol.py says
     answer           a commit whose client does not know of it, and asks by loading the table
@@ -23,10 +27,10 @@ Steps, and what a crash after each leaves behind:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from headwater.catalog.errors import ExpectedVersionMismatchError, RefConflictError
 from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent, TableKey
@@ -36,13 +40,16 @@ from headwater.publish.model import Attempt, Replaced, TableWish, Wish, WriterKi
 from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
 from headwater.query import QueryOptions
-from headwater.server.iceberg.decide import refuse_taken, refuse_unwritable
+from headwater.server.iceberg.decide import refuse_taken
 from headwater.server.iceberg.errors import NotFoundError
+from headwater.server.replicas import refuse_unwritable
 from headwater.tables.model import NewFile, TableVersion
 from headwater.tables.snapshot import Staging
 
 # How often a change is drafted again because somebody else was faster.
 DRAFTS = 6
+# In how many commits a table is sought that is not there any more.
+_LOOKED_BACK = 50
 
 T = TypeVar("T")
 
@@ -64,11 +71,15 @@ class Draft:
 
 @dataclass(frozen=True)
 class Desk:
-    """What a draft is made on: the branch as it is, and what staging needs."""
+    """What a draft is made on: the branch as it is, and what staging needs.
+
+    `past` shows the versions of a table that the branch had lately, the newest first; it may be there no more.
+    """
 
     stand: Standpoint
     staging: Staging
     lake: str
+    past: Callable[[TableKey], Iterator[TableContent]] = lambda _: iter(())
 
     @property
     def state(self) -> SchemaState:
@@ -111,44 +122,58 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How writes are taken: `room` lets one in, or refuses; `attempt` says until when it may land."""
+class Landed:
+    """The commit that a request has become; the head, with `is_made` false, when there was nothing to do."""
 
-    room: Callable[[], AbstractContextManager[None]] = nullcontext
-    attempt: Callable[[], Attempt | None] = lambda: None
+    hash: str
+    is_made: bool = True
+
+
+Work: TypeAlias = Callable[[Attempt | None], Landed]
+# Does the work under an attempt, or says what came of it when the same request was carried out before.
+CarryOut: TypeAlias = Callable[[Work], Landed]
 
 
 class Commits:
-    """Takes drafts to commits. Safe to share among threads."""
+    """Takes drafts to commits. Safe to share among threads. `room` lets one more writer in, or refuses."""
 
-    def __init__(self, lake: Lake, terms: Terms) -> None:
+    def __init__(self, lake: Lake, room: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._lake = lake
-        self._terms = terms
+        self._room = room
 
-    def land(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
-        """The hash of the commit that the draft has become; that of the head when there was nothing to do."""
-        with self._terms.room():
-            return until_it_lands(lambda: self._once(branch, actor, drafted))
+    def land(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None], carry_out: CarryOut) -> Landed:
+        """The commit that the draft has become."""
 
-    def apply(self, branch: str, actor: str, looked_at: Callable[[Ref], Statement]) -> None:
+        def once(attempt: Attempt | None) -> Landed:
+            return self._once(branch, actor, drafted, attempt)
+
+        with self._room():
+            return until_it_lands(lambda: carry_out(once))
+
+    def apply(self, branch: str, actor: str, looked_at: Callable[[Ref], Statement], carry_out: CarryOut) -> Landed:
         """Carry out one statement of DDL; what it needs is looked at each time that it is tried."""
 
-        def once() -> None:
+        def once(attempt: Attempt | None) -> Landed:
             ref = self._lake.catalog.ref(branch)
             refuse_unwritable(ref)
-            statement, attempt = looked_at(ref), self._terms.attempt()
-            self._lake.change_schema([statement], branch=branch, actor=actor, message=statement.text, attempt=attempt)
+            statement = looked_at(ref)
+            applied = self._lake.change_schema(
+                [statement], branch=branch, actor=actor, message=statement.text, attempt=attempt
+            )
+            return Landed(ref.hash, is_made=False) if applied.commit is None else Landed(applied.commit.hash)
 
-        with self._terms.room():
-            until_it_lands(once)
+        with self._room():
+            return until_it_lands(lambda: carry_out(once))
 
-    def _once(self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None]) -> str:
-        writing, attempt = self._lake.writing, self._terms.attempt()
+    def _once(
+        self, branch: str, actor: str, drafted: Callable[[Desk], Draft | None], attempt: Attempt | None
+    ) -> Landed:
+        writing = self._lake.writing
         staging, stand = writing.staging(attempt), self._lake.standpoint(branch)
         ref = stand.state.ref
         refuse_unwritable(ref)
         try:
-            draft = drafted(Desk(stand, staging, self._lake.location))
+            draft = drafted(Desk(stand, staging, self._lake.location, lambda key: self._past(ref.hash, key)))
         except CorruptError as error:
             # A file that is missing may have been collected since, if this is the head no more.
             newer = self._lake.catalog.ref(branch)
@@ -156,7 +181,7 @@ class Commits:
                 raise
             raise OvertakenError(branch, ref.hash, newer.hash) from error
         if draft is None:
-            return ref.hash
+            return Landed(ref.hash, is_made=False)
         touched = {*draft.others, *(key for each in draft.tables for key in each.keys)}
         wish = Wish(
             kind=WriterKind.REST,
@@ -170,7 +195,15 @@ class Commits:
             others=draft.others,
             files=draft.files,
         )
-        return writing.publisher.publish(wish.of(attempt)).hash
+        return Landed(writing.publisher.publish(wish.of(attempt)).hash)
+
+    def _past(self, at_hash: str, key: TableKey) -> Iterator[TableContent]:
+        before: Content | None = None
+        for commit in self._lake.catalog.log(at_hash, limit=_LOOKED_BACK):
+            content = self._lake.catalog.content(commit.hash, [key]).get(key)
+            if isinstance(content, TableContent) and content != before:
+                yield content
+            before = content
 
 
 def until_it_lands(once: Callable[[], T]) -> T:

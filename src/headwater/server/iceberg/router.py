@@ -9,19 +9,22 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 
 from headwater.access.model import Role
+from headwater.catalog.errors import RefNotFoundError
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.kernel.errors import HeadwaterError
 from headwater.lake import Lake
 from headwater.server.iceberg import routes_namespaces, routes_tables, routes_views
-from headwater.server.iceberg.context import ActorOf, Context
+from headwater.server.iceberg.context import ActorOf, Context, Once, as_often_as_sent
 from headwater.server.iceberg.decide import prefix_of
-from headwater.server.iceberg.protocol import Commits, Terms
+from headwater.server.iceberg.errors import BodyError, NotFoundError
+from headwater.server.iceberg.protocol import Commits
 from headwater.server.iceberg.reading import Reading
 from headwater.server.iceberg.routes_namespaces import Body
 from headwater.server.iceberg.routing import ProtocolRoute, error_response, form
@@ -30,6 +33,15 @@ TOKEN_SECONDS = 3600
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _CONFIG, _TOKENS = "/v1/config", "/v1/oauth/tokens"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How writes are taken: `room` lets one in, or refuses; `once` carries it out, and keeps keys for so long."""
+
+    room: Callable[[], AbstractContextManager[None]] = nullcontext
+    once: Once = as_often_as_sent
+    keys_kept_seconds: float | None = None
 
 
 def router(
@@ -43,44 +55,60 @@ def router(
     """The catalog of a lake.
 
     `actor_of` says who calls, or refuses. `is_token` says whether a text is a valid token, for clients that insist on
-    asking for one by their secret. `config` goes to clients with every table: how its files are reached. `terms` say
-    how writes are taken.
+    asking for one by their secret. `config` goes to clients with every table: how its files are reached; what of it is
+    a secret, to those who may write. `terms` say how writes are taken.
     """
     made = APIRouter(route_class=ProtocolRoute)
-    context = Context(lake, Reading(lake, config or {}), Commits(lake, terms), actor_of)
+    context = Context(lake, Reading(lake, config or {}), Commits(lake, terms.room), actor_of, terms.once)
     for each in (routes_namespaces, routes_tables, routes_views):
         each.add_routes(made, context)
     # In the order of the routes, so that what is told is what there is.
     told = [f"{method} {each.path}" for each in made.routes for method in sorted(each.methods)]  # type: ignore[attr-defined]
-    _add_beginning(made, context, told, config or {}, is_token)
+    _add_config(made, context, {"endpoints": told, **_keys(terms)})
+    _add_tokens(made, is_token)
+
+    @made.api_route("/v1/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE"], include_in_schema=False)
+    def anything_else(rest: str) -> Response:
+        """What is none of the protocol's addresses."""
+        return error_response(404, "NotFoundException", f"there is nothing at /v1/{rest}")
+
     return made
 
 
-def _add_beginning(
-    made: APIRouter, context: Context, told: list[str], config: Mapping[str, str], is_token: Callable[[str], bool]
-) -> None:
-    """What a client asks before anything else, and how every other address is answered."""
+def _keys(terms: Terms) -> dict[str, str]:
+    """How long a key is good for; clients send one only where they hear of that."""
+    seconds = terms.keys_kept_seconds
+    return {} if seconds is None else {"idempotency-key-lifetime": f"PT{int(seconds)}S"}
+
+
+def _add_config(made: APIRouter, context: Context, told: Mapping[str, object]) -> None:
+    """What a client asks before anything else."""
 
     @made.get(_CONFIG)
     def get_config(request: Request, warehouse: str | None = None) -> Response:
         """Where a branch is, and what can be asked there."""
         context.actor_of(request, Role.READER)
-        ref = context.reading.ref(prefix_of(warehouse or DEFAULT_BRANCH))
-        overrides = {"prefix": prefix_of(ref.name)}
-        return JSONResponse({"defaults": dict(config), "overrides": overrides, "endpoints": told})
+        name = warehouse or DEFAULT_BRANCH
+        try:
+            ref = context.reading.ref(prefix_of(name))
+        except RefNotFoundError as error:
+            raise NotFoundError("warehouse", name) from error
+        defaults = context.reading.config(secrets=context.sees_secrets(request))
+        return JSONResponse({"defaults": dict(defaults), "overrides": {"prefix": prefix_of(ref.name)}, **told})
 
+
+def _add_tokens(made: APIRouter, is_token: Callable[[str], bool]) -> None:
     @made.post(_TOKENS)
     def get_token(body: Body, authorization: Annotated[str | None, Header()] = None) -> Response:
         """The token of who knows it: the secret is the token."""
-        given = form(body)
+        try:
+            given = form(body)
+        except BodyError as error:
+            return _refused_token(400, "invalid_request", error.message)
         if given.get("grant_type") not in ("client_credentials", _EXCHANGE):
             return _refused_token(400, "unsupported_grant_type", "ask by client_credentials")
         secret = given.get("client_secret") or given.get("subject_token") or _basic(authorization)
-        try:
-            is_valid = bool(secret) and is_token(secret)
-        except HeadwaterError:
-            is_valid = False
-        if not is_valid:
+        if not secret or not is_token(secret):
             return _refused_token(401, "invalid_client", "the client_secret is no valid token")
         return JSONResponse(
             {
@@ -91,11 +119,6 @@ def _add_beginning(
             },
             headers={"Cache-Control": "no-store"},
         )
-
-    @made.api_route("/v1/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE"], include_in_schema=False)
-    def anything_else(rest: str) -> Response:
-        """What is none of the protocol's addresses."""
-        return error_response(404, "NotFoundException", f"there is nothing at /v1/{rest}")
 
 
 def _refused_token(status: int, error: str, why: str) -> Response:

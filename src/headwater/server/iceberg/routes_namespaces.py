@@ -12,8 +12,7 @@ from headwater.server.iceberg import others
 from headwater.server.iceberg.context import Context
 from headwater.server.iceberg.decide import namespace_of, page
 from headwater.server.iceberg.model import CreateNamespaceBody, NamespacePropertiesBody
-from headwater.server.iceberg.protocol import Desk, Draft
-from headwater.server.iceberg.routing import parsed, raw_body
+from headwater.server.iceberg.routing import raw_body
 
 Body = Annotated[bytes, Depends(raw_body)]
 PageToken = Annotated[str | None, Query(alias="pageToken")]
@@ -46,7 +45,7 @@ def add_routes(router: APIRouter, context: Context) -> None:
     @router.post(_ALL)
     def create_namespace(request: Request, prefix: str, body: Body) -> Response:
         """A new namespace."""
-        wanted = parsed(CreateNamespaceBody, body)
+        wanted = context.asked(request, CreateNamespaceBody, body)
         context.land(request, prefix, lambda desk: others.new_namespace(desk, wanted))
         return JSONResponse({"namespace": wanted.namespace, "properties": wanted.properties})
 
@@ -73,16 +72,12 @@ def add_routes(router: APIRouter, context: Context) -> None:
     @router.post(f"{_ONE}/properties")
     def change_namespace(request: Request, prefix: str, namespace: str, body: Body) -> Response:
         """Properties of a namespace are set and removed."""
-        key, wanted = TableKey.of_namespace(namespace_of(namespace)), parsed(NamespacePropertiesBody, body)
-        held: set[str] = set()
-
-        def drafted(desk: Desk) -> Draft | None:
-            before = desk.state.content(key)
-            held.clear()
-            held.update(before.properties if isinstance(before, NamespaceContent) else ())
-            return others.changed_namespace(desk, key, wanted)
-
-        context.land(request, prefix, drafted)
+        key, wanted = (
+            TableKey.of_namespace(namespace_of(namespace)),
+            context.asked(request, NamespacePropertiesBody, body),
+        )
+        landed = context.land(request, prefix, lambda desk: others.changed_namespace(desk, key, wanted))
+        held = context.properties_before(landed, key)
         removals = list(dict.fromkeys(wanted.removals))
         return JSONResponse(
             {

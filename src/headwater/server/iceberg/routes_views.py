@@ -9,9 +9,8 @@ from headwater.catalog.model import ViewContent
 from headwater.server.iceberg import others
 from headwater.server.iceberg.context import JSON, Context, key_in, key_of
 from headwater.server.iceberg.decide import namespace_of, page
-from headwater.server.iceberg.model import CreateViewBody, RenameBody, ViewCommitBody
+from headwater.server.iceberg.model import CreateViewBody, RegisterViewBody, RenameBody, ViewCommitBody
 from headwater.server.iceberg.routes_namespaces import Body, PageSize, PageToken
-from headwater.server.iceberg.routing import parsed
 
 _ALL = "/v1/{prefix}/namespaces/{namespace}/views"
 _ONE = "/v1/{prefix}/namespaces/{namespace}/views/{view}"
@@ -35,10 +34,18 @@ def add_routes(router: APIRouter, context: Context) -> None:
     @router.post(_ALL)
     def create_view(request: Request, prefix: str, namespace: str, body: Body) -> Response:
         """A new view."""
-        wanted = parsed(CreateViewBody, body)
+        wanted = context.asked(request, CreateViewBody, body)
         key = key_of(namespace, wanted.name)
-        at_hash = context.land(request, prefix, lambda desk: others.new_view(desk, key, wanted))
-        return context.shown_view(at_hash, key)
+        landed = context.land(request, prefix, lambda desk: others.new_view(desk, key, wanted))
+        return context.shown_view(landed, key)
+
+    @router.post("/v1/{prefix}/namespaces/{namespace}/register-view")
+    def register_view(request: Request, prefix: str, namespace: str, body: Body) -> Response:
+        """A view whose document is there already."""
+        wanted = context.asked(request, RegisterViewBody, body)
+        key = key_of(namespace, wanted.name)
+        landed = context.land(request, prefix, lambda desk: others.registered_view(desk, key, wanted))
+        return context.shown_view(landed, key)
 
     @router.get(_ONE)
     def load_view(request: Request, prefix: str, namespace: str, view: str) -> Response:
@@ -55,9 +62,9 @@ def add_routes(router: APIRouter, context: Context) -> None:
     @router.post(_ONE)
     def replace_view(request: Request, prefix: str, namespace: str, view: str, body: Body) -> Response:
         """Change a view."""
-        wanted, key = parsed(ViewCommitBody, body), key_of(namespace, view)
-        at_hash = context.land(request, prefix, lambda desk: others.changed_view_draft(desk, key, wanted))
-        return context.shown_view(at_hash, key)
+        wanted, key = context.asked(request, ViewCommitBody, body), key_of(namespace, view)
+        landed = context.land(request, prefix, lambda desk: others.changed_view_draft(desk, key, wanted))
+        return context.shown_view(landed, key)
 
     @router.delete(_ONE)
     def drop_view(request: Request, prefix: str, namespace: str, view: str) -> Response:
@@ -69,7 +76,7 @@ def add_routes(router: APIRouter, context: Context) -> None:
     @router.post("/v1/{prefix}/views/rename")
     def rename_view(request: Request, prefix: str, body: Body) -> Response:
         """Another name for the same view."""
-        wanted = parsed(RenameBody, body)
+        wanted = context.asked(request, RenameBody, body)
         key, to = key_in(wanted.source), key_in(wanted.destination)
         context.land(request, prefix, lambda desk: others.renamed_view(desk, key, to))
         return Response(status_code=204)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +14,9 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pyiceberg.typedef import IcebergBaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+from starlette.types import Scope
 
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.logs import Log
@@ -45,7 +49,19 @@ def response_to(error: Exception) -> Response:
 
 
 class ProtocolRoute(APIRoute):
-    """A route whose errors are in the protocol's shape, whatever application it is mounted in."""
+    """A route whose errors are in the protocol's shape, whatever application it is mounted in.
+
+    Its address is taken apart before it is decoded: names may hold a slash, and Java's clients write a space as a plus.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the address as it was sent is one of this route, and the names in it."""
+        raw = scope.get("raw_path")
+        if not raw:
+            return super().matches(scope)
+        found, child = super().matches({**scope, "path": raw.decode("latin-1")})
+        given = child.get("path_params", {})
+        return found, {**child, "path_params": {name: unquote_plus(str(each)) for name, each in given.items()}}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with its errors answered."""
@@ -58,8 +74,11 @@ class ProtocolRoute(APIRoute):
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
                 return response_to(BodyError(f"{where}: {first['msg']}"))
+            except ClientDisconnect:
+                raise  # nobody hears an answer, and nothing has begun
             except HTTPException as error:
-                return error_response(error.status_code, "BadRequestException", str(error.detail))
+                kind = "NotAuthorizedException" if error.status_code == 401 else "BadRequestException"
+                return error_response(error.status_code, kind, str(error.detail))
             except Exception as error:
                 return response_to(error)
 
@@ -68,7 +87,9 @@ class ProtocolRoute(APIRoute):
 
 async def raw_body(request: Request) -> bytes:
     """The body as it came."""
-    return await request.body()
+    body = await request.body()
+    request.state.body_digest = hashlib.sha256(body).hexdigest()
+    return body
 
 
 def parsed(model: type[B], body: bytes) -> B:

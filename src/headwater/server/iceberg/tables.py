@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from headwater.catalog.model import Content, TableContent, TableKey
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.publish.creation import TABLES, place_of
 from headwater.publish.foreign import Arrival, judge
+from headwater.publish.foreign_files import check_places
 from headwater.publish.heads import HOME
 from headwater.publish.model import TableWish
-from headwater.server.iceberg.decide import incarnation_in, is_creation, require, told, without_own
-from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError
-from headwater.server.iceberg.model import CreateTableBody, RegisterBody
+from headwater.server.iceberg.decide import (
+    incarnation_in,
+    is_creation,
+    require,
+    told,
+    without_own,
+)
+from headwater.server.iceberg.errors import AlreadyThereError, BodyError, RequirementFailedError, SentBeforeError
+from headwater.server.iceberg.looking_back import sent
+from headwater.server.iceberg.model import CreateTableBody, RegisterBody, TableChange
 from headwater.server.iceberg.protocol import Desk, Draft
+from headwater.server.iceberg.resent import Sending
+from headwater.tables.blank import blank
 from headwater.tables.create import DEFAULT_PROPERTIES, new_table, uuid_from
 from headwater.tables.head import INCARNATION, METADATA_FOLDER, OPERATION
 from headwater.tables.metadata import decode_metadata
@@ -29,16 +37,7 @@ from headwater.tables.model import Staged, TableCorruptError, TableVersion
 from headwater.tables.properties import FORMAT_VERSION, GC_ENABLED, OWN_PREFIX
 from headwater.tables.reach import reach
 from headwater.tables.rules import later
-from headwater.tables.updates import apply_updates, blank
-
-
-@dataclass(frozen=True)
-class TableChange:
-    """One table of a request: what it rests on, and what shall become of it."""
-
-    key: TableKey
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
+from headwater.tables.updates import apply_updates
 
 
 def new_document(desk: Desk, key: TableKey, body: CreateTableBody) -> TableMetadata:
@@ -58,6 +57,7 @@ def new_document(desk: Desk, key: TableKey, body: CreateTableBody) -> TableMetad
         clock=desk.staging.clock,
         randomness=desk.staging.randomness,
     )
+    check_places(desk.state.files, None, metadata)
     return _at_home(desk, metadata, incarnation)
 
 
@@ -81,13 +81,26 @@ def creation(desk: Desk, key: TableKey, body: CreateTableBody) -> Draft:
 
 
 def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
-    """Changes of one or several tables; None when they change nothing."""
+    """Changes of one or several tables; None when they change nothing, or were made before."""
+    try:
+        return _changed(desk, changes)
+    except HeadwaterError as error:
+        match sent(desk, changes):
+            case Sending.AGAIN:
+                return None
+            case Sending.UNKNOWN:
+                raise SentBeforeError(changes[0].key, error.message) from error
+            case Sending.FIRST:
+                raise
+
+
+def _changed(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
     wishes, arrivals, messages = [], [], []
     reads: dict[TableKey, Content | None] = {}
     held = desk.tables([each.key for each in changes if not is_creation(each.requirements)])
     for each in changes:
         if is_creation(each.requirements):
-            reads |= _free_for_staged(desk, each.key)
+            reads |= desk.free(each.key)
             made = _staged(desk, each)
             arrivals.append(Arrival(each.key, None, made))
             wishes.append(TableWish(each.key, None, Staged(made)))
@@ -106,10 +119,6 @@ def change(desk: Desk, changes: Sequence[TableChange]) -> Draft | None:
         return None
     reads = {**judge(desk.state, arrivals, desk.options), **reads}
     return Draft("; ".join(messages), tuple(wishes), reads)
-
-
-def _free_for_staged(desk: Desk, key: TableKey) -> dict[TableKey, Content | None]:
-    return desk.free(key)
 
 
 def _staged(desk: Desk, change: TableChange) -> TableMetadata:
@@ -177,8 +186,9 @@ def _registered(desk: Desk, location: str) -> TableMetadata:
     files = desk.state.files
     try:
         metadata = decode_metadata(files.read(location), location)
-        current = metadata.current_snapshot_id
-        for each in reach(files, metadata, metadata_location=location, snapshots=() if current is None else (current,)):
+        # All snapshots: one that cannot be read would be in the way of whoever looks for files that nothing needs.
+        bare = metadata.model_copy(update={"metadata_log": []})
+        for each in reach(files, bare, metadata_location=location):
             files.place(each.location)
     except TableCorruptError as error:
         raise UsageError(
