@@ -219,6 +219,7 @@ class TestLostAnswers:
         assert wanted.operation not in operations(catalog)
         assert sum(path.endswith(COMMIT_PATH) for _, path in world.server.requests) == 2  # the lake's first, and this
 
+    @pytest.mark.hazard("R11")
     @pytest.mark.hazard("P3")
     @pytest.mark.parametrize("looks", [2, 10])
     def test_p3_it_lands_late(self, world: World, catalog: NessieCatalog, looks: int) -> None:

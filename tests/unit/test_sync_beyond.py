@@ -316,6 +316,7 @@ def failing(regions: Beyond, kind: type[HeadwaterError], *said: str) -> Headwate
 
 
 class TestBadInput:
+    @pytest.mark.hazard("R12")
     @pytest.mark.parametrize(
         ("elsewhere", "kind"),
         [("file:///nowhere/of/ours/x.parquet", NoRuleError), ("hdfs://x/y.parquet", InvalidUriError)],
