@@ -107,7 +107,6 @@ class TestSidecars:
         assert kinds == [
             "list sidecar",
             *["get manifest", "get boundary"],  # is everything as it was?
-            "get head",
             *["put file"] * 3,
             "put sidecar",
             *["put head", "get boundary"],
