@@ -15,9 +15,10 @@ from headwater.kernel import failpoints
 from headwater.kernel.settings import load
 from headwater.server.main import serve
 
-# What a victim claims is free soon. Its own sweeps are not among what is tried out here.
+# What a victim claims is free soon, but not so soon that it is too late before it was killed. Its own sweeps are not
+# among what is tried out here.
 SETTINGS = {
-    "HEADWATER_SERVER_WRITE_SECONDS": "3",
+    "HEADWATER_SERVER_WRITE_SECONDS": "5",
     "HEADWATER_PUBLISH_LEASE_SECONDS": "60",
     "HEADWATER_SEQUENCE_CLOCK_SKEW_SECONDS": "0.2",
     "HEADWATER_SERVER_PORT": "0",

@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from fastapi import FastAPI
 
-from headwater.app import App
+from headwater.app import STATE_FILE, App
 from headwater.kernel.clock import ManualClock, SystemClock
 from headwater.kernel.errors import UnavailableError, UsageError
 from headwater.kernel.failpoints import Action, Failpoint, arm
@@ -57,8 +58,8 @@ class Server:
         self.process = process
         self.address = address
 
-    def mutate(self, **headers: str) -> httpx.Response:
-        return httpx.post(f"{self.address}/v1/main/mutate", json=SQL, headers=headers, timeout=PATIENCE_SECONDS)
+    def mutate(self) -> httpx.Response:
+        return httpx.post(f"{self.address}/v1/main/mutate", json=SQL, headers=KEY, timeout=PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -126,7 +127,12 @@ def test_told_to_stop_in_the_midst_of_a_write(lake: ServedLake, drain_seconds: s
             httpx.get(f"{server.address}/healthz")
     assert lake.rows() == [{"id": 1, "v": "a"}]
     assert not list((lake.folder / FOLDER).glob("*.json"))
-    assert lake.lake.catalog.commit_at(lake.lake.resolve()).operation == answer.json()["operation"]
+    operation = answer.json()["operation"]
+    assert lake.lake.catalog.commit_at(lake.lake.resolve()).operation == operation
+    # Finished to its very end: what it came to is kept for whoever asks again.
+    with closing(sqlite3.connect(lake.folder / STATE_FILE)) as database:
+        [(kept,)] = database.execute("select answer from access_requests").fetchall()
+    assert json.loads(kept)["operation"] == operation
 
 
 def test_told_to_stop_in_the_midst_of_a_query(lake: ServedLake) -> None:
