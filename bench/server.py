@@ -1,14 +1,21 @@
 """What an Iceberg client waits for: loading a table, an append, several tables at once. Beside Nessie's REST catalog.
 
-Both lakes are in buckets of the same S3 server, and both clients are PyIceberg. Nessie keeps its commits in memory.
+Both lakes are in buckets of the same S3 server, and both clients are PyIceberg. Both servers are processes of their
+own, and both keep their commits: we in the bucket, Nessie in PostgreSQL.
+
+Nessie shows one snapshot of a table, however many there were; we show them all, and PyIceberg takes longer with each of
+them. So appends go to tables that are young, where both clients have as much to do.
 """
 
 from __future__ import annotations
 
 import http.client
+import itertools
+import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -35,19 +42,25 @@ BUCKET, PEER_BUCKET = "bench-ours", "bench-peer"
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "v": pa.array([f"value {number}" for number in range(100)])})
 TABLES = [f"t{number}" for number in range(5)]
 _NESSIE_SECONDS = 120
+_YOUNG_TABLES = 20
 CLOCK = SystemClock()
 
 
 def loads_and_appends() -> list[Result]:
     """Load a table, and append to one, each against Nessie."""
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    with _buckets() as (folder, endpoint), _ours(endpoint) as uri, _nessie(folder, endpoint) as peer_uri:
+    with (
+        _servers() as (folder, endpoint, database),
+        _ours(endpoint) as uri,
+        _nessie(folder, endpoint, database) as peer_uri,
+    ):
         ours, peer = _catalog(uri, endpoint), _catalog(peer_uri, endpoint)
         for catalog in (ours, peer):
             if ("default",) not in catalog.list_namespaces():
                 catalog.create_namespace("default")
-            for name in ("loaded", "appended"):
-                catalog.create_table(f"default.{name}", ROWS.schema).append(ROWS)
+            catalog.create_table("default.loaded", ROWS.schema).append(ROWS)
+            for number in range(_YOUNG_TABLES):
+                catalog.create_table(f"default.young{number}", ROWS.schema).append(ROWS)
         return [
             compare_rates("server-load-table", _load(ours), _load(peer), count=100, rounds=7, goal=1.0),
             compare_rates("server-append", _append(ours), _append(peer), count=10, rounds=7, goal=1.0),
@@ -101,7 +114,9 @@ def _load(catalog: RestCatalog) -> Callable[[], object]:
 
 
 def _append(catalog: RestCatalog) -> Callable[[], object]:
-    return lambda: catalog.load_table("default.appended").append(ROWS)
+    """Appends to one young table after the other."""
+    numbers = itertools.cycle(range(_YOUNG_TABLES))
+    return lambda: catalog.load_table(f"default.young{next(numbers)}").append(ROWS)
 
 
 def _catalog(uri: str, endpoint: Endpoint) -> RestCatalog:
@@ -111,30 +126,40 @@ def _catalog(uri: str, endpoint: Endpoint) -> RestCatalog:
 
 
 @contextmanager
-def _buckets() -> Iterator[tuple[Path, Endpoint]]:
+def _servers() -> Iterator[tuple[Path, Endpoint, Endpoint]]:
     folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
     folder.chmod(0o711)
     try:
-        endpoint = devservices.up(["s3"], folder, parent_bound=True)["s3"]
+        running = devservices.up(["s3", "postgres"], folder, parent_bound=True)
+        endpoint = running["s3"]
         for name in (BUCKET, PEER_BUCKET):
             devservices.create_bucket(endpoint, name)
-        yield folder, endpoint
+        yield folder, endpoint, running["postgres"]
     finally:
         devservices.down(folder, purge=True)
 
 
 @contextmanager
 def _ours(endpoint: Endpoint) -> Iterator[str]:
+    """`headwater serve`, in a process of its own as Nessie is."""
     environ = {
         "HEADWATER_STORAGE_S3_ENDPOINT": endpoint.url,
         "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": endpoint.access_key_id or "",
         "HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": endpoint.secret_access_key or "",
+        "HEADWATER_LOG_LEVEL": "warning",
     }
-    app = FastAPI()
-    lake = App(settings.load(environ=environ)).init_lake(f"s3://{BUCKET}/lake")
-    app.include_router(router(lake, lambda *_: "bench"))
-    with _listening(app) as uri:
-        yield uri
+    url = f"s3://{BUCKET}/lake"
+    App(settings.load(environ=environ)).init_lake(url)
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as home:
+        argv = [sys.executable, "-m", "headwater", "serve", url, "--port", "0", "--json"]
+        variables = {**os.environ, **environ, "HEADWATER_HOME": home}
+        with subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                told = "".join(itertools.takewhile(lambda line: line.strip() != "}", process.stdout)) + "}"
+                yield f"{json.loads(told)['address']}/iceberg"
+            finally:
+                process.terminate()
 
 
 @contextmanager
@@ -155,15 +180,20 @@ def _listening(app: FastAPI) -> Iterator[str]:
 
 
 @contextmanager
-def _nessie(folder: Path, endpoint: Endpoint) -> Iterator[str]:
+def _nessie(folder: Path, endpoint: Endpoint, database: Endpoint) -> Iterator[str]:
     port, management = _free_port(), _free_port()
+    place_in = urlsplit(database.url)
     s3 = "nessie.catalog.service.s3.default-options"
     properties = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": str(port),
         "quarkus.management.port": str(management),
         "quarkus.banner.enabled": "false",
-        "nessie.version.store.type": "IN_MEMORY",
+        "nessie.version.store.type": "JDBC2",
+        "nessie.version.store.persist.jdbc.datasource": "postgresql",
+        "quarkus.datasource.postgresql.jdbc.url": f"jdbc:postgresql://127.0.0.1:{place_in.port}{place_in.path}",
+        "quarkus.datasource.postgresql.username": place_in.username or "",
+        "quarkus.datasource.postgresql.password": place_in.password or "",
         "nessie.catalog.default-warehouse": "warehouse",
         "nessie.catalog.warehouses.warehouse.location": f"s3://{PEER_BUCKET}/lake",
         f"{s3}.endpoint": endpoint.url,
