@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from fastapi import Request, Response
+from fastapi.responses import JSONResponse
 from pyiceberg.typedef import IcebergBaseModel
 
 from headwater.access.model import Role, RoleRefusedError
@@ -14,7 +15,7 @@ from headwater.catalog.model import Content, NamespaceContent, Ref, TableContent
 from headwater.kernel.errors import HeadwaterError
 from headwater.lake import Lake
 from headwater.publish.schema.wanted import Statement
-from headwater.server.iceberg.decide import branch_of, namespace_of
+from headwater.server.iceberg.decide import branch_of, namespace_of, page
 from headwater.server.iceberg.errors import BodyError
 from headwater.server.iceberg.model import CreateTableBody, Identified
 from headwater.server.iceberg.protocol import Commits, Desk, Draft, Landed, Work, answered_too_late
@@ -53,6 +54,22 @@ class Context:
         """The branch or tag, for who may read."""
         self.actor_of(request, Role.READER)
         return self.reading.ref(prefix)
+
+    def listed(
+        self,
+        request: Request,
+        prefix: str,
+        namespace: str,
+        kind: type[Content],
+        token: str | None,
+        size: int | None,
+    ) -> Response:
+        """A page of what a namespace holds of one kind."""
+        ref, within = self.readable(request, prefix), namespace_of(namespace)
+        self.reading.namespace(ref, within)
+        shown, following = page(self.reading.names(ref, within, kind), token, size)
+        identifiers = [{"namespace": list(each[:-1]), "name": each[-1]} for each in shown]
+        return JSONResponse({"identifiers": identifiers, "next-page-token": following})
 
     def sees_secrets(self, request: Request) -> bool:
         """Whether the caller gets what the settings say of the store whole: who may not write gets no secret."""

@@ -15,6 +15,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 
 from headwater.access.model import Role
 from headwater.catalog.errors import RefNotFoundError
@@ -63,7 +64,8 @@ def router(
     for each in (routes_namespaces, routes_tables, routes_views):
         each.add_routes(made, context)
     # In the order of the routes, so that what is told is what there is.
-    told = [f"{method} {each.path}" for each in made.routes for method in sorted(each.methods)]  # type: ignore[attr-defined]
+    routes = [each for each in made.routes if isinstance(each, APIRoute)]
+    told = [f"{method} {each.path}" for each in routes for method in sorted(each.methods or ())]
     _add_config(made, context, {"endpoints": told, **_keys(terms)})
     _add_tokens(made, is_token)
 

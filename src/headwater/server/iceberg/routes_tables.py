@@ -12,7 +12,7 @@ from headwater.catalog.model import Ref, TableContent, TableKey
 from headwater.publish.schema.wanted import DropTable, RenameTable, Statement
 from headwater.server.iceberg import tables
 from headwater.server.iceberg.context import JSON, Context, key_in, key_of
-from headwater.server.iceberg.decide import namespace_of, page, refuse_taken
+from headwater.server.iceberg.decide import refuse_taken
 from headwater.server.iceberg.errors import BodyError
 from headwater.server.iceberg.model import (
     CommitBody,
@@ -44,11 +44,7 @@ def _add_reading(router: APIRouter, context: Context) -> None:
         request: Request, prefix: str, namespace: str, token: PageToken = None, size: PageSize = None
     ) -> Response:
         """The tables in a namespace."""
-        ref, within = context.readable(request, prefix), namespace_of(namespace)
-        reading.namespace(ref, within)
-        shown, following = page(reading.names(ref, within, TableContent), token, size)
-        listed = [{"namespace": list(each[:-1]), "name": each[-1]} for each in shown]
-        return JSONResponse({"identifiers": listed, "next-page-token": following})
+        return context.listed(request, prefix, namespace, TableContent, token, size)
 
     @router.get(_ONE)
     def load_table(

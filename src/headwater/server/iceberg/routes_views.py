@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from headwater.catalog.model import ViewContent
 from headwater.server.iceberg import others
 from headwater.server.iceberg.context import JSON, Context, key_in, key_of
-from headwater.server.iceberg.decide import namespace_of, page
 from headwater.server.iceberg.model import CreateViewBody, RegisterViewBody, RenameBody, ViewCommitBody
 from headwater.server.iceberg.routes_namespaces import Body, PageSize, PageToken
 
@@ -25,11 +23,7 @@ def add_routes(router: APIRouter, context: Context) -> None:
         request: Request, prefix: str, namespace: str, token: PageToken = None, size: PageSize = None
     ) -> Response:
         """The views in a namespace."""
-        ref, within = context.readable(request, prefix), namespace_of(namespace)
-        reading.namespace(ref, within)
-        shown, following = page(reading.names(ref, within, ViewContent), token, size)
-        listed = [{"namespace": list(each[:-1]), "name": each[-1]} for each in shown]
-        return JSONResponse({"identifiers": listed, "next-page-token": following})
+        return context.listed(request, prefix, namespace, ViewContent, token, size)
 
     @router.post(_ALL)
     def create_view(request: Request, prefix: str, namespace: str, body: Body) -> Response:
