@@ -9,10 +9,15 @@ BOOTSTRAP := @command -v python3 >/dev/null || { echo "Python 3.11 or newer is n
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: ## run the main job on this machine, without a server
+demo: ## run the main job on this machine; PROFILE=services does it on S3, PostgreSQL, Nessie and rclone
+ifeq ($(PROFILE),services)
+	$(BOOTSTRAP) dev --need java,go
+	@$(PY) tools/fetch_artifacts.py --s3-server
+else
 	$(BOOTSTRAP) run --need java
 	@$(PY) tools/fetch_artifacts.py --only iceberg-spark-runtime-4.1_2.13
-	@.venv/bin/headwater demo
+endif
+	@.venv/bin/headwater demo $(if $(PROFILE),--profile $(PROFILE))
 
 test: downloads ## run every test, with real services
 	@$(PYTEST)

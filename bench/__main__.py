@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import catalog, load, publish, query, sequence, server, tables
+from bench import catalog, copying, load, localise, publish, query, sequence, server, tables
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
@@ -27,6 +27,10 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "publish-clients": publish.clients_on_s3,
     "server-five-tables": server.five_tables,
     "server-nessie": server.loads_and_appends,
+    "localise-table": localise.whole_table,
+    "localise-commit": localise.one_more_commit,
+    "localise-memory": localise.driver_memory,
+    "copy-buckets": copying.buckets,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -21,6 +21,7 @@ hypothesis.settings.register_profile("headwater", database=None, derandomize=Tru
 hypothesis.settings.load_profile("headwater")
 
 pytest_plugins = [
+    "tests.fixtures.airflow",
     "tests.fixtures.services",
     "tests.fixtures.spark",
     "tests.fixtures.lakes",

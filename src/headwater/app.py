@@ -9,18 +9,23 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from headwater.catalog.nessie.urls import NessieUrl, is_nessie_url, parse_nessie_url
 from headwater.kernel.clock import Clock, SystemClock
-from headwater.kernel.errors import RefusedError
+from headwater.kernel.errors import RefusedError, UsageError
 from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness, system_randomness
 from headwater.kernel.retry import Retry, RetryPolicy
-from headwater.kernel.settings import Settings, home_folder
+from headwater.kernel.settings import Settings, environment, home_folder
 from headwater.sequence.history import History
 from headwater.sequence.model import ID_DIGITS, Namespace
 from headwater.sequence.protocol import WRITING, Sequencer
@@ -36,14 +41,30 @@ from headwater.storage.retrying import RetryingStore
 from headwater.storage.urls import StoreUrl, parse_url
 
 if TYPE_CHECKING:
+    from headwater.catalog.nessie.open import NessieOptions
     from headwater.catalog.port import Catalog
     from headwater.coordination import Coordination
     from headwater.database import Database
     from headwater.lake import Lake
+    from headwater.publish.direct.recovery import NoSidecars
     from headwater.publish.sidecars import Sidecars
+    from headwater.regions.claims import ClaimRun
+    from headwater.regions.registry import Registry
+    from headwater.regions.rollout import Generation, Published, Publisher, RegistryClient
+    from headwater.spark.session import SparkSession
+    from headwater.sync.check.protocol import CountRows
+    from headwater.sync.localise.model import Place
+    from headwater.sync.opening import Footing, Ground, OpenHelpers
+    from headwater.sync.plan.protocol import Planning
+    from headwater.sync.route.protocol import Router
+    from headwater.sync.runs.model import Run
+    from headwater.sync.steps import Helpers
+    from headwater.tables.files import Files
 
 # A folder or prefix that holds this object is a lake.
 LAKE_MARKER = "_headwater/lake.json"
+# What lies beneath this belongs to no table.
+OWN_FOLDER = "_headwater"
 # Where a folder lake keeps its state database.
 STATE_FILE = "_headwater/state.db"
 
@@ -119,7 +140,9 @@ class App:
         )
 
     def init_lake(self, url: str) -> Lake:
-        """Make the folder or prefix a lake, unless it is one, and open it."""
+        """Make the folder or prefix a lake, or the Nessie repository, unless it is one, and open it."""
+        if is_nessie_url(url):
+            return self._init_on_nessie(parse_nessie_url(url))
         from headwater.catalog.embedded.open import init_embedded
 
         self._refuse_nested(url)
@@ -127,17 +150,30 @@ class App:
         catalog = init_embedded(
             store, clock=self.clock, randomness=self.randomness, metrics=self.metrics, policy=self.retry().policy
         )
-        return self._lake(url, catalog, store)
+        return self._lake(url, catalog, store, url)
 
-    def open_lake(self, url: str, *, read_only: bool = False, sweep: bool = True) -> Lake:
+    def open_lake(self, url: str, *, read_only: bool = False, sweep: bool = True, region: str | None = None) -> Lake:
         """The lake at this URL; what is no lake yet is refused, not made one.
 
-        Whoever opens it to write first recovers what dead writers left behind, unless it is told not to.
+        Whoever opens it to write first recovers what dead writers left behind, unless it is told not to. A writer of a
+        region, that of the settings if none is named, puts its files there.
         """
+        store_url = parse_nessie_url(url).warehouse if is_nessie_url(url) else url
+        store = self.open_store(store_url, writable=not read_only, needed=History.needed if read_only else WRITING)
+        catalog = self._open_catalog(url, store, read_only=read_only)
+        lake = self._lake(url, catalog, store, store_url, read_only=read_only, region=region or self.settings.region)
+        if sweep and not read_only:
+            lake.writing.recovery.sweep()
+        return lake
+
+    def _open_catalog(self, url: str, store: ObjectStore, *, read_only: bool) -> Catalog:
+        if is_nessie_url(url):
+            from headwater.catalog.nessie.open import open_nessie
+
+            return open_nessie(parse_nessie_url(url), **self._nessie(), read_only=read_only)
         from headwater.catalog.embedded.open import open_embedded
 
-        store = self.open_store(url, writable=not read_only, needed=History.needed if read_only else WRITING)
-        catalog = open_embedded(
+        return open_embedded(
             store,
             clock=self.clock,
             randomness=self.randomness,
@@ -145,27 +181,59 @@ class App:
             policy=self.retry().policy,
             read_only=read_only,
         )
-        lake = self._lake(url, catalog, store)
-        if sweep and not read_only:
-            lake.writing.recovery.sweep()
-        return lake
 
-    def open_sidecars(self, url: str) -> Sidecars:
+    def _init_on_nessie(self, url: NessieUrl) -> Lake:
+        from headwater.catalog.nessie.open import init_nessie
+
+        if (around := self.lake_around(url.warehouse)) is not None:
+            raise RefusedError(
+                f"the warehouse {url.warehouse} lies within the lake {around}", hint="take another prefix", lake=around
+            )
+        store = self.open_store(url.warehouse, needed=WRITING)
+        return self._lake(str(url), init_nessie(url, **self._nessie()), store, url.warehouse)
+
+    def _nessie(self) -> NessieOptions:
+        nessie = self.settings.nessie
+        return {
+            "clock": self.clock,
+            "randomness": self.randomness,
+            "policy": self.retry().policy,
+            "answer_seconds": nessie.answer_seconds,
+            "token": None if nessie.token is None else nessie.token.get_secret_value(),
+        }
+
+    def open_sidecars(self, url: str) -> Sidecars | NoSidecars:
         """The notes of changes that are on their way, to be looked at: no right to write is needed."""
+        if is_nessie_url(url):
+            from headwater.publish.direct.recovery import NoSidecars
+
+            return NoSidecars()
         from headwater.publish.sidecars import Sidecars
 
         self.open_lake(url, read_only=True)  # what is no lake has none
         return Sidecars(self.open_store(url, writable=False))
 
-    def _lake(self, url: str, catalog: Catalog, store: ObjectStore) -> Lake:
+    def _lake(
+        self,
+        url: str,
+        catalog: Catalog,
+        store: ObjectStore,
+        store_url: str,
+        *,
+        read_only: bool = False,
+        region: str | None = None,
+    ) -> Lake:
         from headwater.lake import Lake
         from headwater.publish.load.model import LoadOptions
-        from headwater.publish.service import open_writing
+        from headwater.publish.service import AnyWriting, open_direct_writing, open_writing
         from headwater.query import QueryOptions
         from headwater.tables.files import Files
 
         others = self.settings.storage.allowed_prefixes
         stores = {location_of(prefix): self.open_store(prefix, writable=False) for prefix in others}
+        local_prefix = self._local_prefix(url, region) if region is not None and not read_only else None
+        if local_prefix is not None:
+            stores[location_of(local_prefix)] = self.open_store(local_prefix)
         query = self.settings.query
         options = QueryOptions(
             memory_limit_bytes=query.memory_limit_bytes,
@@ -173,22 +241,38 @@ class App:
             temp_directory=Path(query.temp_directory) if query.temp_directory else None,
             timeout_seconds=query.timeout_seconds,
         )
-        location = location_of(url)
-        files = Files({**stores, location: store}, workers=FILE_WRITERS)
-        writing = None
-        if catalog.heads is not None and Capability.CREATE in store.capabilities:
-            writing = open_writing(
+        location = location_of(store_url)
+        files = Files({**stores, location: store}, workers=FILE_WRITERS, more=lambda: self._regional_stores(url))
+        writing: AnyWriting | None = None
+        if not read_only and Capability.CREATE in store.capabilities:
+            with_heads = partial(open_writing, lease=timedelta(seconds=self.settings.publish.lease_seconds))
+            writing = (open_direct_writing if catalog.heads is None else with_heads)(
                 catalog,
                 files,
                 store,
                 location=location,
                 clock=self.clock,
                 randomness=self.randomness,
-                lease=timedelta(seconds=self.settings.publish.lease_seconds),
                 skew=timedelta(seconds=self.settings.sequence.clock_skew_seconds),
+                local_prefix=local_prefix,
             )
         loading = LoadOptions(concurrency=self.settings.load.concurrency)
         return Lake(catalog, files, location=location, options=options, loading=loading, writing=writing)
+
+    def _local_prefix(self, url: str, region: str) -> str:
+        """Where a writer of this region puts its files, as the lake's registry says."""
+        return self.open_registry(url).in_force(self.clock.now()).registry.region(region).local_prefix.rstrip("/")
+
+    def _regional_stores(self, url: str) -> dict[str, ObjectStore]:
+        """Where else files of the lake's tables may be: the regions of its registry, if it has one; to be read."""
+        from headwater.regions.errors import NoRegistryError
+
+        try:
+            regions = self.open_registry(url).in_force(self.clock.now()).registry.regions
+        except NoRegistryError:
+            return {}
+        prefixes = [each.local_prefix.rstrip("/") for each in regions]
+        return {location_of(prefix): self.open_store(prefix, writable=False) for prefix in prefixes}
 
     def _refuse_nested(self, url: str) -> None:
         """A lake owns everything beneath it, so none lies within another."""
@@ -225,10 +309,138 @@ class App:
     def _state_file(self, lake: str | None) -> Path:
         if lake is None:
             return home_folder() / "state.db"
+        if is_nessie_url(lake):
+            return home_folder() / f"{hashlib.sha256(lake.encode()).hexdigest()[:16]}.db"
         parsed = parse_url(lake)
         if parsed.scheme == "file":
             return Path(parsed.container) / STATE_FILE
         return home_folder() / f"{hashlib.sha256(str(parsed).encode()).hexdigest()[:16]}.db"
+
+    def open_registry(self, lake: str | None = None) -> Published:
+        """The published storage registry of a lake, to be read."""
+        from headwater.regions.rollout import FOLLOWING, Published
+
+        return Published(self.open_store(self._registry_url(lake), writable=False, needed=FOLLOWING))
+
+    def open_publisher(self, lake: str | None = None) -> Publisher:
+        """The same, to be published to."""
+        from headwater.regions.rollout import WRITING, Publisher
+
+        store = self.open_store(self._registry_url(lake), needed=WRITING)
+        return Publisher(store, clock=self.clock, randomness=self.randomness, policy=self.retry().policy)
+
+    def follow_registry(self, lake: str | None = None) -> RegistryClient:
+        """The same, to be followed by a process that lasts: it polls as often as the settings say."""
+        from headwater.regions.rollout import FOLLOWING, RegistryClient
+
+        store = self.open_store(self._registry_url(lake), writable=False, needed=FOLLOWING)
+        poll_seconds = self.settings.registry_poll_seconds
+        return RegistryClient(store, clock=self.clock, metrics=self.metrics, poll_seconds=poll_seconds)
+
+    def _registry_url(self, lake: str | None) -> str:
+        """The prefix that the settings name, or the part of the lake, or of its warehouse, that is ours."""
+        if self.settings.registry is not None:
+            return self.settings.registry
+        if lake is None:
+            raise UsageError("no lake is named, and no registry", hint="set `registry` or `lake` in headwater.toml")
+        if is_nessie_url(lake):
+            return f"{parse_nessie_url(lake).warehouse.rstrip('/')}/{OWN_FOLDER}"
+        around = self.lake_around(lake)
+        if around is None or location_of(around) != location_of(lake):
+            raise UsageError(f"{lake} is no lake", hint="`headwater init` makes one; or set `registry`", lake=lake)
+        return f"{lake.rstrip('/')}/{OWN_FOLDER}"
+
+    @contextmanager
+    def open_sync(self, lake: str, region: str) -> Iterator[Ground]:
+        """What the sync of a region stands on: the lake, its registry, and files of all regions, its own to write."""
+        from headwater.sync.opening import Ground
+
+        generation = self.follow_registry(lake).current()
+        opened = self.open_lake(lake, sweep=False)
+        regional = self.settings.sync.catalog
+        with self.open_database(lake) as database:
+            yield Ground(
+                region,
+                generation,
+                opened.catalog,
+                opened.catalog if regional is None else self.open_lake(regional, read_only=True).catalog,
+                self._files_of_regions(lake, generation.registry, region),
+                database,
+                self.settings,
+                environment(),
+                self.clock,
+                self.randomness,
+                self.metrics,
+                self._helpers(lake, region, generation) if find_spec("pyspark") else None,
+            )
+
+    @contextmanager
+    def open_router(self, lake: str, region: str) -> Iterator[Router]:
+        """What sends the readers of a region on their way; catalogs are opened when they are asked."""
+        from headwater.sync.route.model import RouteLimits
+        from headwater.sync.route.protocol import Endpoint, Router
+        from headwater.sync.route.store import Routes
+        from headwater.sync.runs.store import Runs
+
+        branch = self.open_registry(lake).in_force(self.clock.now()).registry.region(region).branch
+        sync = self.settings.sync
+
+        def endpoint(url: str) -> Endpoint:
+            address = parse_nessie_url(url).api if is_nessie_url(url) else url
+            return Endpoint(address, lambda: self.open_lake(url, read_only=True).catalog)
+
+        with self.open_database(lake) as database:
+            yield Router(
+                region,
+                branch,
+                primary=endpoint(lake),
+                regional=endpoint(sync.catalog or lake),
+                routes=Routes(database),
+                runs=Runs(database),
+                limits=RouteLimits(
+                    timedelta(seconds=sync.stale_after_seconds), timedelta(seconds=sync.well_for_seconds)
+                ),
+            )
+
+    def _files_of_regions(self, lake: str, registry: Registry, region: str) -> Files:
+        """Files wherever the registry says that there are some, and the lake's; those of the region to be written."""
+        from headwater.tables.files import Files
+
+        own, store_url = registry.region(region).local_prefix, self._store_url(lake)
+        others = [each for each in (*registry.sources, *_prefixes(registry)) if each != own]
+        stores = {
+            **{location_of(prefix): self.open_store(prefix, writable=False) for prefix in others},
+            location_of(store_url): self.open_store(store_url, writable=False),
+            location_of(own): self.open_store(own),
+        }
+        return Files(stores, workers=FILE_WRITERS)
+
+    def _helpers(self, lake: str, region: str, generation: Generation) -> OpenHelpers:
+        from headwater.sync.frames import SparkHelpers
+
+        def opened(run: Run, claimed: ClaimRun) -> Helpers:
+            sent = SentSync(self.settings, lake, region, generation, run, claimed)
+            return SparkHelpers(lambda: self.open_spark("headwater sync"), sent, tasks=self.settings.sync.tasks)
+
+        return opened
+
+    def count_rows(self) -> CountRows:
+        """Counts the rows of a table by its metadata.json, on Spark."""
+        from headwater.sync.check.frames import rows_of
+
+        spark = self.open_spark("headwater sync check")
+        return lambda location: rows_of(spark, location)
+
+    def open_spark(self, name: str) -> SparkSession:
+        """The process's Spark, with Iceberg in it."""
+        from headwater.kernel.settings import cache_folder
+        from headwater.spark import iceberg_jars, spark_session
+
+        jars = iceberg_jars(cache_folder(), s3=self.settings.storage.s3.endpoint is not None)
+        return spark_session(self.settings.spark, app_name=name, jars=jars)
+
+    def _store_url(self, lake: str) -> str:
+        return parse_nessie_url(lake).warehouse if is_nessie_url(lake) else lake
 
     def lake_around(self, url: str) -> str | None:
         """The lake that `url` is, or lies in, if any."""
@@ -269,6 +481,45 @@ class App:
         names = (meta.path.removeprefix(f"{name}/") for meta in islice(store.list(name), 1000))
         endings = Counter(found[1] for each in names if (found := _OBJECT_NAME.fullmatch(each)))
         return endings.most_common(1)[0][0] if endings else f".{name}"
+
+
+@dataclass(frozen=True)
+class SentSync:
+    """What a task of a sync needs to open the same things again where it runs; it can be pickled."""
+
+    settings: Settings
+    lake: str
+    region: str
+    generation: Generation
+    run: Run
+    claimed: ClaimRun
+
+    def planning(self) -> Planning:
+        """What plans are made with."""
+        from headwater.regions.claims import Claims
+        from headwater.sync.opening import open_planning
+
+        ground = self._ground()
+        return open_planning(ground, self.run, Claims(ground.database), self.claimed)
+
+    def place(self) -> Place:
+        """What manifests are localised with."""
+        from headwater.regions.claims import Claims
+        from headwater.sync.opening import open_place
+
+        ground = self._ground()
+        return open_place(ground, self.run, Claims(ground.database), self.claimed)
+
+    def _ground(self) -> Footing:
+        from headwater.sync.opening import Footing
+
+        app = App(self.settings)
+        files = app._files_of_regions(self.lake, self.generation.registry, self.region)
+        return Footing(self.region, self.generation, files, app.open_database(self.lake), self.settings)
+
+
+def _prefixes(registry: Registry) -> tuple[str, ...]:
+    return tuple(each.local_prefix for each in registry.regions)
 
 
 def location_of(url: str) -> str:

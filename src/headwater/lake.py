@@ -46,7 +46,7 @@ from headwater.publish.schema.parse import parse as parse_schema
 from headwater.publish.schema.protocol import prepare as prepare_schema
 from headwater.publish.schema.standing import SchemaState
 from headwater.publish.schema.wanted import Statement
-from headwater.publish.service import Writing
+from headwater.publish.service import AnyWriting
 from headwater.publish.sql.transaction import Transaction
 from headwater.publish.state import StateAt
 from headwater.query import QueryOptions, Stop
@@ -93,7 +93,7 @@ class Lake:
         location: str,
         options: QueryOptions = QueryOptions(),  # noqa: B008  (frozen)
         loading: LoadOptions = LoadOptions(),  # noqa: B008  (frozen)
-        writing: Writing | None = None,
+        writing: AnyWriting | None = None,
     ) -> None:
         self.catalog = catalog
         self.files = files
@@ -470,7 +470,7 @@ class Lake:
         return self.writing.recovery.refresh()
 
     @property
-    def writing(self) -> Writing:
+    def writing(self) -> AnyWriting:
         """What writing needs; refused on a lake that is open for reading only."""
         if self._writing is None:
             raise ReadOnlyError(f"{self.name} is open for reading only", hint="open it without read_only")

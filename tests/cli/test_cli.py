@@ -374,6 +374,13 @@ def test_the_demo_tells_the_truth(tmp_path: Path) -> None:
     # Back, or forward if the head at which it was killed happened to be its last.
     assert {"rolled back", "rolled forward"} & {each["outcome"] for each in bank["recoveries"] if each["of"] == "Ted"}
     assert told["spark"] == {"balances": 800, "entries": 0}
+    regions = told["regions"]
+    assert set(regions["audits"]) == {"us-east", "eu-central", "asia-south"}
+    assert set(regions["wrong_audits"].values()) == {0}
+    assert all(each == {"balances": 800, "entries": 0} for each in regions["alone"].values())
+    assert set(regions["alone"]) == set(regions["audits"])
+    assert (regions["killed"]["after"], regions["killed"]["state"]) == ("plan", "done")
+    assert all(list(lags.values()) == sorted(lags.values()) for lags in regions["lag_seconds"].values())
     # The same books, as DuckDB reads them by itself.
     lake = headwater.open(str(stage / "bank"), read_only=True)
     entries = [by_duckdb(str(lake.table(name).location)) for name in ("entries", "transfers")]

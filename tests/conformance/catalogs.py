@@ -23,17 +23,22 @@ from headwater.catalog.model import (
     TableKey,
     ViewContent,
 )
+from headwater.catalog.nessie.open import NessieUrl, init_nessie, open_nessie
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.ids import Ulid, new_ulid
 from headwater.kernel.randomness import system_randomness
+from headwater.kernel.retry import RetryPolicy
 from headwater.storage.port import ObjectStore
+from tests.fixtures.nessie import API, ModelNessie, reset
 
 CLOCK, RANDOMNESS = SystemClock(), system_randomness()
 LAKES = (
     "embedded-memory",
     "embedded-file",
     pytest.param("embedded-versitygw", marks=pytest.mark.services),
+    "nessie-model",
+    pytest.param("nessie-server", marks=[pytest.mark.services, pytest.mark.proves("catalog/nessie")]),
 )
 
 
@@ -44,12 +49,23 @@ class Lake:
     open: Callable[[], Catalog]
 
 
-def make_lake(kind: str, open_backend: Callable[[str], ObjectStore]) -> Lake:
+def make_lake(kind: str, open_backend: Callable[[str], ObjectStore], nessie_url: Callable[[], str]) -> Lake:
     backend, _, store_kind = kind.partition("-")
+    if backend == "nessie":
+        return _on_nessie(None if store_kind == "server" else ModelNessie(), nessie_url)
     assert backend == "embedded", kind
     store = open_backend(store_kind)
     init_embedded(store, clock=CLOCK, randomness=RANDOMNESS)
     return Lake(lambda: open_embedded(store, clock=CLOCK, randomness=RANDOMNESS))
+
+
+def _on_nessie(model: ModelNessie | None, nessie_url: Callable[[], str]) -> Lake:
+    url = NessieUrl(API if model else f"{nessie_url()}/api/v2", "s3://lake")
+    if model is None:
+        reset(nessie_url())
+    policy = RetryPolicy(attempts=20)  # many turns at one server
+    init_nessie(url, clock=CLOCK, randomness=RANDOMNESS, policy=policy, transport=model)
+    return Lake(lambda: open_nessie(url, clock=CLOCK, randomness=RANDOMNESS, policy=policy, transport=model))
 
 
 def fresh() -> Ulid:

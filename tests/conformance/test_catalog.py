@@ -59,7 +59,7 @@ UNKNOWN = "0123456789abcdef" * 4
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, open_backend: Callable[[str], ObjectStore]) -> Lake:
-    return make_lake(request.param, open_backend)
+    return make_lake(request.param, open_backend, lambda: request.getfixturevalue("nessie_url"))
 
 
 @pytest.fixture
@@ -670,6 +670,20 @@ class TestRefs:
 
         with ThreadPoolExecutor(5) as pool:
             assert sum(pool.map(attempt, catalogs)) == 1
+
+    @pytest.mark.hazard("R7")
+    def test_a_branch_that_begins_empty(self, catalog: Catalog, lake: Lake) -> None:
+        put(catalog, {T: table()})
+        made = catalog.create_empty_branch("replica")
+        assert catalog.ref("replica") == made
+        assert read(lake.open(), made.hash) == {}
+        with pytest.raises(RefExistsError):
+            catalog.create_empty_branch("replica")
+        content = table()
+        commit = put(catalog, {T: content, space("default"): NamespaceContent(fresh())}, "replica")
+        assert read(lake.open(), commit.hash) == {"default.t": anonymous(content)}
+        main = {each.hash for each in catalog.log(catalog.ref("main").hash)}
+        assert not main & {each.hash for each in catalog.log(commit.hash)}
 
 
 class TestReading:

@@ -223,7 +223,7 @@ def test_the_s3_server_signs_and_keeps_buckets(folder: Path) -> None:
 @pytest.mark.java
 def test_nessie_follows_a_postgres_that_moved(folder: Path) -> None:
     first = devservices.up(["nessie"], folder, parent_bound=True)
-    assert set(first) == {"postgres", "nessie"}
+    assert set(first) == {"postgres", "s3", "nessie"}
     body = json.loads(loopback.get(first["nessie"].port, "/api/v2/trees/-").body)
     assert body["reference"]["name"] == "main"
     assert first["postgres"].pid is not None

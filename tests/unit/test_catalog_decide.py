@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 
 from headwater.catalog.embedded.decide import (
     commit_time,
-    empties_namespaces,
     found_branch,
     is_kept,
-    judge_namespaces,
     judge_past,
-    judge_ref,
-    judge_versions,
-    keys_to_judge,
     may_be_swept,
     with_history_horizon,
     with_moved_ref,
@@ -35,6 +30,13 @@ from headwater.catalog.errors import (
     RefConflictError,
     RefExistsError,
     RefNotFoundError,
+)
+from headwater.catalog.judging import (
+    empties_namespaces,
+    judge_namespaces,
+    judge_ref,
+    judge_versions,
+    keys_to_judge,
 )
 from headwater.catalog.model import (
     Change,

@@ -399,6 +399,7 @@ def test_drift_is_refused_before_anything_is_written(world: OptimizeWorld) -> No
     world.insert(1)
     declare(world, {COLUMNS: "id"})
     heads, version = world.lake.writing.heads, world.lake.table("t")
+    assert heads is not None
     head = heads.sequence(heads.path_for(version.metadata, world.lake.catalog.ref("main").incarnation))
     latest = head.latest()
     assert latest is not None

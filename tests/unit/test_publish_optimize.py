@@ -846,6 +846,7 @@ def test_a_table_that_has_drifted_is_not_written_to(world: OptimizeWorld) -> Non
     world.insert(2)
     version = world.lake.table("t")
     heads = world.lake.writing.heads
+    assert heads is not None
     head = heads.sequence(heads.path_for(version.metadata, world.lake.catalog.ref("main").incarnation))
     latest = head.latest()
     assert latest is not None

@@ -100,13 +100,24 @@ WALLS = (
     Wall(
         "makes a request to commit",
         lambda call: called(call) == "CommitRequest",
-        frozenset({"publish/requests.py"}),
+        # A lake's first commit, changes where there are no heads, and replicas, which nobody else writes.
+        frozenset(
+            {"publish/requests.py", "publish/direct/decide.py", "catalog/nessie/open.py", "sync/promote/protocol.py"}
+        ),
         "request = CommitRequest(branch='main')",
     ),
     Wall(
         "commits",
         lambda call: method(call) in ("commit", "commit_all") and "catalog" in receiver(call),
-        frozenset({"publish/group.py", "publish/recovery.py"}),
+        frozenset(
+            {
+                "publish/group.py",
+                "publish/recovery.py",
+                "publish/direct/protocol.py",
+                "catalog/nessie/open.py",
+                "sync/promote/protocol.py",
+            }
+        ),
         "self.lake.catalog.commit(request)",
     ),
     Wall(

@@ -104,6 +104,10 @@ class Catalog(Protocol):
         """A new branch or tag at an existing commit; `RefExistsError` when the name is taken."""
         ...
 
+    def create_empty_branch(self, name: str) -> Ref:
+        """A new branch without history, that has nothing in it but namespaces; `RefExistsError` when it is taken."""
+        ...
+
     def delete_ref(self, name: str, expected: str, *, incarnation: Ulid | None = None) -> None:
         """Remove it while it is at `expected`, and of this incarnation if one is named, else `RefConflictError`."""
         ...

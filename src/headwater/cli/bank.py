@@ -13,6 +13,7 @@ import click
 import pyarrow as pa
 
 from headwater.app import App
+from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.cli.output import print_json
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import ConflictError
@@ -106,9 +107,9 @@ def found(lake: Lake) -> None:
         transaction.insert("accounts", accounts)
 
 
-def audit(lake: Lake) -> Audit:
+def audit(lake: Lake, *, branch: str = DEFAULT_BRANCH) -> Audit:
     """Look at all three tables at one commit."""
-    [row] = lake.query(AUDIT).to_pylist()
+    [row] = lake.query(AUDIT, branch=branch).to_pylist()
     return Audit(**{name: int(value) for name, value in row.items()})
 
 

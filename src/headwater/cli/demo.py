@@ -2,21 +2,19 @@
 
 It is played twice on folders, by the same tellers (real processes) with the same wishes: once with one transaction for
 a transfer, once table by table, as the control. All the while an auditor reads, and counts how often the books do not
-add up. What the control gets wrong is counted, not arranged.
+add up. What the control gets wrong is counted, not arranged. Then the bank is played in three regions
+(demo_regions.py).
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import click
 from rich.console import Console
@@ -25,10 +23,12 @@ from rich.table import Table
 from headwater.app import App
 from headwater.catalog.model import Commit
 from headwater.cli.bank import OPENING, OWNERS, Audit, audit, found
+from headwater.cli.children import Child
+from headwater.cli.demo_regions import RegionsPlay, folder_site, play_regions, print_regions
 from headwater.cli.output import json_option, print_json
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.failpoints import Failpoint
-from headwater.kernel.settings import cache_folder, environment
+from headwater.kernel.settings import cache_folder
 from headwater.lake import Lake
 from headwater.publish.model import RECOVERY_ACTOR
 from headwater.publish.requests import FOR_ACTOR, FOR_OPERATION, KIND, OUTCOMES
@@ -66,9 +66,16 @@ class Play:
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where to play; a temporary folder by default.")
 @click.option("--transfers", type=click.IntRange(1), default=6, show_default=True, help="Transfers of each teller.")
 @click.option("--master", help="Spark master; the settings' by default.")
+@click.option(
+    "--profile",
+    type=click.Choice(["embedded", "services"]),
+    default="embedded",
+    show_default=True,
+    help="Whether the regions are folders, or S3, PostgreSQL and Nessie on loopback.",
+)
 @json_option
 @click.pass_obj
-def demo(app: App, folder: Path | None, transfers: int, master: str | None, as_json: bool) -> None:
+def demo(app: App, folder: Path | None, transfers: int, master: str | None, profile: str, as_json: bool) -> None:
     """Play the bank, one transaction for a transfer and table by table, kill a teller, and audit all the while."""
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         stage = folder or Path(temporary)
@@ -78,21 +85,27 @@ def demo(app: App, folder: Path | None, transfers: int, master: str | None, as_j
         for is_control in (False, True):
             name = "control" if is_control else "bank"
             plays.append(_play(app, app.init_lake(str(stage / name)), stage / name, console, transfers, is_control))
+        # Half as many: every commit is brought to three regions.
+        fewer = max(2, transfers // 2)
+        regions = _play_regions(app, stage / "regions", console, fewer, on_services=profile == "services")
         with console.status("Spark reads the bank"):
             by_spark = _read_with_spark(app, app.open_lake(str(stage / "bank"), read_only=True), master)
         ours, control = plays
         if as_json:
-            print_json({"bank": asdict(ours), "control": asdict(control), "spark": by_spark})
+            print_json(
+                {"bank": asdict(ours), "control": asdict(control), "regions": asdict(regions), "spark": by_spark}
+            )
         else:
+            print_regions(console, regions)
             _print_ending(console, plays, by_spark)
-        _require(ours, by_spark)
+        _require(ours, by_spark, regions)
 
 
-def _require(ours: Play, by_spark: dict[str, int]) -> None:
+def _require(ours: Play, by_spark: dict[str, int], regions: RegionsPlay) -> None:
     """The promise. Of the control nothing is required: what it shows is what happened."""
     end = ours.at_the_end
     kept = ours.wrong_audits == 0 and end is not None and end.adds_up and bool(ours.recoveries)
-    if not kept or by_spark != {"balances": OPENING * len(OWNERS), "entries": 0}:
+    if not (kept and regions.is_kept) or by_spark != {"balances": OPENING * len(OWNERS), "entries": 0}:
         raise HeadwaterError("the story did not end as it should", hint="please report this with the output above")
 
 
@@ -132,50 +145,29 @@ def _play(app: App, lake: Lake, folder: Path, console: Console, transfers: int, 
     return play
 
 
-class _Teller:
+def _play_regions(app: App, stage: Path, console: Console, transfers: int, *, on_services: bool) -> RegionsPlay:
+    if not on_services:
+        return play_regions(folder_site(app, stage), console, transfers)
+    # Imported here, because a plain installation has no services.
+    from headwater.cli.demo_services import services_site
+
+    with ExitStack() as stack:
+        with console.status("the services of three regions are started"):
+            site = stack.enter_context(services_site(app, stage))
+        return play_regions(site, console, transfers)
+
+
+class _Teller(Child):
     """A teller in a process of its own."""
 
     def __init__(self, folder: Path, name: str, transfers: int, is_control: bool, *, failpoints: str = "") -> None:
-        environ = {
-            **environment(),
+        words = ["demo-teller", str(folder), "--name", name, "--transfers", str(transfers)]
+        variables = {
             "HEADWATER_FAILPOINTS": failpoints,
             "HEADWATER_PUBLISH_LEASE_SECONDS": str(_LEASE_SECONDS),
             "HEADWATER_SEQUENCE_CLOCK_SKEW_SECONDS": str(_SKEW_SECONDS),
         }
-        command = [sys.executable, "-m", "headwater", "--log-level", "error", "demo-teller", str(folder)]
-        command += ["--name", name, "--transfers", str(transfers), *(["--table-by-table"] if is_control else [])]
-        self._process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE)
-        self.pid = self._process.pid
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether the process lives."""
-        return self._process.poll() is None
-
-    @property
-    def end(self) -> str:
-        """How the process ended."""
-        code = self._process.wait()
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        """What the teller says at the end of the day."""
-        out, _ = self._process.communicate()
-        if self._process.returncode:
-            raise HeadwaterError(f"a teller ended with {self._process.returncode}")
-        answer: dict[str, Any] = json.loads(out)
-        return answer
+        super().__init__(*words, *(["--table-by-table"] if is_control else []), variables=variables)
 
 
 def _told(commit: Commit) -> dict[str, Any]:

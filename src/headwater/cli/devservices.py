@@ -24,7 +24,11 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Path(file_okay=False, path_type=Path),
             help="Where data, logs and state live.  [default: devservices below HEADWATER_HOME]",
         ),
-        click.option("--only", metavar="NAME,...", help=f"Some of {', '.join(services.names())}."),
+        click.option(
+            "--only",
+            metavar="NAME,...",
+            help=f"Some of {', '.join(services.names())}; one of a region is postgres@REGION.",
+        ),
     ):
         command = option(command)
     return command
@@ -36,13 +40,19 @@ def devservices() -> None:
 
 
 @devservices.command()
+@click.option("--regions", metavar="REGION,...", help="Also a catalog to read from and a bucket in each of these.")
 @_options
-def up(only: str | None, folder: Path | None, *, as_json: bool) -> None:
+def up(only: str | None, folder: Path | None, regions: str | None, *, as_json: bool) -> None:
     """Start what does not run, and wait until each service answers.
 
     Running it again changes nothing, except that a service which died is started on its data.
+
+    With `--regions us-east,eu-central` each region gets a PostgreSQL that follows the primary (postgres@us-east), a
+    Nessie on it that can be read and not written (nessie@us-east), and a bucket (headwater-us-east).
     """
-    endpoints = services.up(_chosen(only) or services.DEFAULT, _folder(folder))
+    chosen = _chosen(only) or services.DEFAULT
+    regional = () if regions is None else services.regional_names(_words(regions, "--regions names no region"))
+    endpoints = services.up((*chosen, *regional), _folder(folder))
     _print(endpoints.values(), as_json=as_json)
 
 
@@ -74,11 +84,16 @@ def _folder(chosen: Path | None) -> Path:
 def _chosen(only: str | None) -> Sequence[str] | None:
     if only is None:
         return None
-    names = [name.strip() for name in only.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--only names no service", hint=f"there are: {', '.join(services.names())}")
+    names = _words(only, "--only names no service", hint=f"there are: {', '.join(services.names())}")
     services.check_names(names)
     return names
+
+
+def _words(text: str, complaint: str, *, hint: str | None = None) -> Sequence[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError(complaint, hint=hint)
+    return words
 
 
 def _state(endpoint: services.Endpoint) -> str:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from headwater.app import App
+from headwater.catalog.nessie.urls import is_nessie_url, parse_nessie_url
 from headwater.cli.output import json_option, print_json, print_table
 from headwater.kernel.errors import HeadwaterError, RefusedError
 from headwater.kernel.logs import scrub
@@ -45,6 +47,9 @@ def doctor(app: App, url: str | None, rounds: int, writers: int, as_json: bool) 
     checks += [(name, *_answers(opened)) for name, opened in _configured(app)]
     safe = True
     if url is not None:
+        if is_nessie_url(url):
+            checks.append(("lake", *_answers(partial(app.open_lake, url, read_only=True))))
+            url = parse_nessie_url(url).warehouse
         made = _missing_folders(url)
         store = app.open_store(url)
         shown = probe(store, app.clock, app.randomness)

@@ -25,10 +25,12 @@ from headwater.kernel.logs import scrub, scrub_value
 
 # Where each command is: those that need Arrow and DuckDB are not loaded for those that do not.
 COMMANDS = {
+    "bootstrap": "bootstrap",
     "branch": "branch",
     "cleanup": "upkeep",
     "commits": "lake",
     "compactions": "optimize",
+    "connect": "connect",
     "demo": "demo",
     "demo-teller": "bank",
     "devservices": "devservices",
@@ -42,12 +44,15 @@ COMMANDS = {
     "query": "query",
     "recover": "publish",
     "refs": "lake",
+    "registry": "registry",
     "repair": "upkeep",
+    "route": "route",
     "schema": "schema",
     "sequence": "sequence",
     "serve": "serve",
     "show": "lake",
     "sidecars": "publish",
+    "sync": "sync",
     "tables": "lake",
     "tag": "branch",
     "token": "token",

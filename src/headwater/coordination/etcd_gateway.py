@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from headwater.coordination.limits import check_prefix
-from headwater.database import PerProcess
 from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError, UnavailableError, UsageError
+from headwater.kernel.per_process import PerProcess
 
 ETCD_SPELLING = "etcd+http://host:port[,host:port…][/namespace]"
 _CONNECT_SECONDS = 5.0

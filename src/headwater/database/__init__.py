@@ -8,14 +8,12 @@ error of the kernel's tree. Each room owns its tables and brings them up to date
 
 from headwater.database.engine import UNIDENTIFIED, Database, Isolation, open_database
 from headwater.database.migrations import migrate, run_migrations
-from headwater.database.per_process import PerProcess
 from headwater.database.types import UtcTimestamp
 
 __all__ = [
     "UNIDENTIFIED",
     "Database",
     "Isolation",
-    "PerProcess",
     "UtcTimestamp",
     "migrate",
     "open_database",

@@ -16,10 +16,10 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from headwater.database.failures import commit_failure, statement_failure
-from headwater.database.per_process import PerProcess
 from headwater.database.urls import label_of, parse_target, without_secrets
 from headwater.kernel.clock import Clock, SystemClock
 from headwater.kernel.errors import HeadwaterError, UnavailableError, UsageError
+from headwater.kernel.per_process import PerProcess
 from headwater.kernel.randomness import system_randomness
 from headwater.kernel.retry import Retry, RetryPolicy
 

@@ -8,7 +8,11 @@ process wait and then find nothing to do.
 from __future__ import annotations
 
 import re
+import tempfile
 import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -40,11 +44,11 @@ def migrate(database: Database, room: str, location: Path) -> str:
     if not _ROOM.fullmatch(room):
         raise UsageError(f"{room!r} is not the name of a room", room=room)
     config = Config()
-    # Alembic interpolates option values, so that a percent sign in a path needs its twin.
-    config.set_main_option("script_location", str(location).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["version_table"] = f"{room}_version"
-    with _one_at_a_time:
+    with _one_at_a_time, _on_disk(location) as folder:
+        # Alembic interpolates option values, so that a percent sign in a path needs its twin.
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
         script = ScriptDirectory.from_config(config)
         head = script.get_current_head()
         assert head is not None, f"{location} has no revisions"
@@ -70,6 +74,19 @@ def run_migrations() -> None:
     context.configure(connection=attributes["connection"], version_table=attributes["version_table"])
     with context.begin_transaction():
         context.run_migrations()
+
+
+@contextmanager
+def _on_disk(location: Path) -> Iterator[Path]:
+    """The folder itself; on a cluster the package is a zip, which Alembic cannot look into, and so it is unpacked."""
+    archive = next((each for each in location.parents if each.is_file()), None)
+    if archive is None:
+        yield location
+        return
+    inside = location.relative_to(archive).as_posix()
+    with tempfile.TemporaryDirectory(prefix="headwater-migrations-") as folder, zipfile.ZipFile(archive) as packed:
+        packed.extractall(folder, [name for name in packed.namelist() if name.startswith(f"{inside}/")])
+        yield Path(folder) / inside
 
 
 def _present(connection: Connection, room: str, script: ScriptDirectory, database: Database) -> str | None:

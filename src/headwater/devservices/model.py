@@ -23,6 +23,8 @@ class Endpoint:
     log: Path
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
+    region: str | None = None
+    bucket: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Everything, connection secrets included: the shape of `devservices status --json`."""
@@ -36,7 +38,13 @@ class Endpoint:
         }
         if self.access_key_id is not None:
             shape |= {"access_key_id": self.access_key_id, "secret_access_key": self.secret_access_key}
-        return shape
+        optional = {"region": self.region, "bucket": self.bucket}
+        return shape | {name: value for name, value in optional.items() if value is not None}
+
+
+def service_name(kind: str, region: str | None) -> str:
+    """The name of a service: of its kind alone, or of its kind at a region."""
+    return kind if region is None else f"{kind}@{region}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,16 @@ class Place:
         return self.folder / f"{name}.log"
 
 
-def http_endpoint(name: str, place: Place, record: Record, *, healthy: bool, with_keys: bool = False) -> Endpoint:
+def http_endpoint(
+    name: str,
+    place: Place,
+    record: Record,
+    *,
+    healthy: bool,
+    with_keys: bool = False,
+    region: str | None = None,
+    bucket: str | None = None,
+) -> Endpoint:
     """The endpoint of a server that speaks HTTP on its first port."""
     return Endpoint(
         name=name,
@@ -102,6 +119,8 @@ def http_endpoint(name: str, place: Place, record: Record, *, healthy: bool, wit
         log=place.log_of(name),
         access_key_id=place.identity.access_key_id if with_keys else None,
         secret_access_key=place.identity.secret_access_key if with_keys else None,
+        region=region,
+        bucket=bucket,
     )
 
 

@@ -7,6 +7,7 @@ There is no unix socket: a deep folder would exceed the length that a socket's p
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import signal
@@ -14,10 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headwater.devservices import processes, users
-from headwater.devservices.model import Command, Endpoint, Place, Record
+from headwater.devservices.model import Command, Endpoint, Place, Record, service_name
 from headwater.kernel.errors import UnavailableError
 
 USER = "headwater"
+SERVICE = "postgres"
 _LAST_SESSION_SECONDS = 10.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -29,17 +31,23 @@ _SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "64MB",
 }
+# A region's copy is small, and its subscription comes back soon after either side was away.
+_REGIONAL_SETTINGS = {"shared_buffers": "16MB", "wal_retrieve_retry_interval": "500ms"}
 
 
 class Postgres:
-    """One server with a superuser whose password only the folder's identity knows."""
+    """One server with a superuser whose password only the folder's identity knows: the primary, or a region's."""
 
-    name = "postgres"
-    needs: tuple[str, ...] = ()
     port_count = 1
     start_seconds = 60.0
     stop_signal = signal.SIGINT  # ends sessions; SIGTERM would wait for every client to leave
     death_signal = signal.SIGQUIT  # ends at once, but frees shared memory, which SIGKILL does not
+
+    def __init__(self, region: str | None = None) -> None:
+        self.region = region
+        self.name = service_name(SERVICE, region)
+        # A region's data is a copy of the primary's, and goes with it.
+        self.needs: tuple[str, ...] = () if region is None else (SERVICE,)
 
     def prepare(self, place: Place) -> None:
         """Make the server runnable and the cluster exist; `data` appears whole or not at all."""
@@ -57,7 +65,8 @@ class Postgres:
     def command(self, place: Place, ports: tuple[int, ...]) -> Command:
         """`postgres` itself, in the foreground: it is the process that we know by its pid."""
         home = self._home(place)
-        settings = (f"{name}={value}" for name, value in {**_SETTINGS, "port": str(ports[0])}.items())
+        chosen = _SETTINGS if self.region is None else _SETTINGS | _REGIONAL_SETTINGS
+        settings = (f"{name}={value}" for name, value in {**chosen, "port": str(ports[0])}.items())
         argv = (str(self._programs(place) / "postgres"), "-D", str(home / "data"))
         flags = tuple(part for setting in settings for part in ("-c", setting))
         return Command(argv + flags, home, {"LC_ALL": "C"}, users.unprivileged())
@@ -75,12 +84,13 @@ class Postgres:
             url=f"postgresql+psycopg://{USER}:{place.identity.password}@127.0.0.1:{record.ports[0]}/postgres",
             healthy=healthy,
             log=place.log_of(self.name),
+            region=self.region,
         )
 
     def belongings(self, place: Place) -> tuple[Path, ...]:
-        """The cluster, and the copy of the server if there is one."""
+        """The cluster; with the primary's, which goes last, the copy of the server if there is one."""
         home = self._home(place)
-        return (home, home.with_name("postgres-server"))
+        return (home,) if self.region else (home, home.with_name("postgres-server"))
 
     def _home(self, place: Place) -> Path:
         return users.open_place(place.folder, place.identity.id, users.unprivileged()) / self.name
@@ -131,8 +141,18 @@ class Postgres:
         lock.unlink(missing_ok=True)
 
 
-def execute(place: Place, port: int, statement: str, parameters: tuple[str, ...] = ()) -> tuple[object, ...] | None:
+def execute(
+    place: Place, port: int, statement: str, parameters: tuple[str, ...] = (), *, database: str = "postgres"
+) -> tuple[object, ...] | None:
     """Run one statement on its own, outside a transaction; the first row, if there are rows."""
+    rows = query(place, port, statement, parameters, database=database)
+    return rows[0] if rows else None
+
+
+def query(
+    place: Place, port: int, statement: str, parameters: tuple[str, ...] = (), *, database: str = "postgres"
+) -> list[tuple[object, ...]]:
+    """The same, with every row."""
     import psycopg  # here, so that `headwater --help` does not pay for it
 
     try:
@@ -143,14 +163,23 @@ def execute(place: Place, port: int, statement: str, parameters: tuple[str, ...]
             port=port,
             user=USER,
             password=place.identity.password,
-            dbname="postgres",
+            dbname=database,
             connect_timeout=5,
+            # A statement that fails would stand in the server's log, with the password that it may hold.
+            options="-c log_min_error_statement=panic",
             autocommit=True,
         ) as connection:
             cursor = connection.execute(statement.encode(), parameters)
-            return cursor.fetchone() if cursor.description else None
+            return cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         raise UnavailableError(f"PostgreSQL refuses: {error}") from error
+
+
+def password_of(place: Place, role: str) -> str:
+    """The password of a role: the folder's own for the superuser, one that follows from it for any other."""
+    if role == USER:
+        return place.identity.password
+    return hmac.digest(place.identity.password.encode(), role.encode(), "sha256").hex()
 
 
 def ensure_database(place: Place, port: int, name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headwater.devservices import processes, signing, state
-from headwater.devservices.model import Command, Endpoint, Place, Record, http_endpoint
+from headwater.devservices.model import Command, Endpoint, Place, Record, http_endpoint, service_name
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import UnavailableError
 from headwater.kernel.logs import Log
@@ -19,29 +19,51 @@ from headwater.kernel.logs import Log
 _VERSION = "v1.8.0"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw"
 _BUILD_SECONDS = 1800.0
+SERVICE = "s3"
 _log = Log("devservices")
 
 
-class S3:
-    """Buckets are folders below `s3/data`."""
+def bucket_of(region: str | None) -> str:
+    """The bucket of a region, or the one for lakes that know no regions."""
+    return "headwater" if region is None else f"headwater-{region}"
 
-    name = "s3"
-    needs: tuple[str, ...] = ()
+
+class S3:
+    """Buckets are folders below `s3/data`. One at a region is a second door, through which that region's is reached.
+
+    Who goes through a region's door alone cannot reach the other buckets; and while the door is shut, nobody who
+    was told to use it reaches this one.
+    """
+
     port_count = 1
     start_seconds = 60.0
     stop_signal = signal.SIGTERM
     death_signal = signal.SIGKILL
+
+    def __init__(self, region: str | None = None) -> None:
+        self.region = region
+        self.name = service_name(SERVICE, region)
+        self.needs: tuple[str, ...] = () if region is None else (SERVICE,)
 
     def prepare(self, place: Place) -> None:
         """Build the server if this machine has not done so yet, and make its folders."""
         build(place.cache, place.environ, place.clock)
         for name in ("data", "metadata"):
             (place.of(self.name) / name).mkdir(parents=True, exist_ok=True)
+        if self.region is not None:
+            bucket = bucket_of(self.region)
+            signing.create_bucket(place.running[SERVICE], bucket, place.clock)
+            for name in ("data", "metadata"):
+                link = place.of(self.name) / name / bucket
+                if not link.is_symlink():
+                    link.symlink_to(place.of(SERVICE) / name / bucket)
 
     def command(self, place: Place, ports: tuple[int, ...]) -> Command:
         """The gateway with its metadata in extended attributes, or beside the data where there are none."""
         home = place.of(self.name)
-        attributes = () if _has_attributes(home / "data") else ("--sidecar", str(home / "metadata"))
+        attributes: tuple[str, ...] = () if _has_attributes(home / "data") else ("--sidecar", str(home / "metadata"))
+        if self.region is not None:
+            attributes = (*attributes, "--bucketlinks")
         argv = (str(_binary(place.cache)), "--port", f"127.0.0.1:{ports[0]}", "--quiet", "posix")
         keys = {
             "ROOT_ACCESS_KEY_ID": place.identity.access_key_id,
@@ -56,7 +78,10 @@ class S3:
 
     def endpoint(self, place: Place, record: Record, *, healthy: bool) -> Endpoint:
         """The URL and the keys."""
-        return http_endpoint(self.name, place, record, healthy=healthy, with_keys=True)
+        bucket = None if self.region is None else bucket_of(self.region)
+        return http_endpoint(
+            self.name, place, record, healthy=healthy, with_keys=True, region=self.region, bucket=bucket
+        )
 
     def belongings(self, place: Place) -> tuple[Path, ...]:
         """Every bucket. The built server stays in the cache."""

@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from headwater.devservices import processes, state, supervise, users
+from headwater.devservices import postgres, processes, replication, state, supervise, users
 from headwater.devservices.etcd import Etcd
-from headwater.devservices.model import Endpoint, Place, Server
+from headwater.devservices.model import Endpoint, Place, Record, Server
 from headwater.devservices.moto import Moto
 from headwater.devservices.nessie import Nessie
 from headwater.devservices.postgres import Postgres
 from headwater.devservices.s3 import S3
 from headwater.kernel import settings
 from headwater.kernel.clock import Clock, SystemClock
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import UnavailableError, UsageError
 from headwater.kernel.randomness import Randomness, system_randomness
 
 # In the order in which they start; each stands after what it needs.
 _SERVERS: tuple[Server, ...] = (Postgres(), Etcd(), S3(), Moto(), Nessie())
+# Those that a region may have one of as well, named `kind@region`; in the same order, and after all the others.
+_REGIONAL: dict[str, Callable[[str], Server]] = {"postgres": Postgres, "s3": S3, "nessie": Nessie}
+_REGION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_REGION_LENGTH = 40  # it is part of a bucket's name, and of a replication slot's
 # Moto answers like S3 but is not safe under races: it is for tests that ask for it by name.
 DEFAULT = ("postgres", "etcd", "s3", "nessie")
 
 
 def names() -> tuple[str, ...]:
-    """Every service there is."""
+    """Every service there is, those of regions apart."""
     return tuple(server.name for server in _SERVERS)
+
+
+def regional_names(regions: Sequence[str]) -> tuple[str, ...]:
+    """The read plane of these regions: a PostgreSQL and a Nessie for each. What they need comes with them."""
+    for region in regions:
+        if not _REGION.fullmatch(region) or len(region) > _REGION_LENGTH:
+            raise UsageError(
+                f"{region!r} is no name of a region",
+                hint=f"use lower-case words joined by hyphens, as in eu-central, and at most {_REGION_LENGTH} letters",
+                region=region,
+            )
+    return tuple(f"{kind}@{region}" for region in dict.fromkeys(regions) for kind in ("postgres", "nessie"))
 
 
 def check_names(services: Sequence[str]) -> None:
@@ -79,20 +96,20 @@ def down(
 
     With `purge` their data is removed too, and with the last of them the folder.
     """
-    chosen = _with_dependents(services)
+    check_names(services or ())
     clock = clock or SystemClock()
     folder = folder.absolute()
     if not (folder / state.IDENTITY).exists():
         return ()
     try:
-        return _down(folder, chosen, purge=purge, clock=clock)
+        return _down(folder, services, purge=purge, clock=clock)
     except FileNotFoundError:
         if folder.exists():
             raise
         return ()  # another `down --purge` was faster
 
 
-def _down(folder: Path, chosen: Sequence[Server], *, purge: bool, clock: Clock) -> tuple[str, ...]:
+def _down(folder: Path, services: Sequence[str] | None, *, purge: bool, clock: Clock) -> tuple[str, ...]:
     stopped = []
     with state.locked(folder / state.LOCK, clock):
         identity = state.read_identity(folder)
@@ -100,7 +117,7 @@ def _down(folder: Path, chosen: Sequence[Server], *, purge: bool, clock: Clock) 
             return ()
         place = Place(folder, folder, {}, identity, clock)
         records = state.read_state(folder, identity)
-        for server in reversed(chosen):
+        for server in reversed(_with_dependents(services, _known(folder, records))):
             record = records.get(server.name)
             if record is not None and record.process is not None:
                 if processes.is_alive(record.process):
@@ -110,6 +127,7 @@ def _down(folder: Path, chosen: Sequence[Server], *, purge: bool, clock: Clock) 
                 state.write_state(folder, records)
             if purge:
                 _purge(server, place)
+                _forget_region(server, place, records)
                 records.pop(server.name, None)
                 state.write_state(folder, records)
         if purge and not records:
@@ -127,7 +145,7 @@ def status(folder: Path, *, clock: Clock | None = None) -> Mapping[str, Endpoint
     records = state.read_state(folder, identity)
     return {
         server.name: supervise.observe(server, place, records[server.name])
-        for server in _SERVERS
+        for server in _known(folder, records)
         if server.name in records
     }
 
@@ -144,29 +162,58 @@ def _purge(server: Server, place: Place) -> None:
     users.forget_place(place.folder, place.identity.id)
 
 
-def _named(services: Sequence[str]) -> Iterator[Server]:
+def _forget_region(server: Server, place: Place, records: Mapping[str, Record]) -> None:
+    """Tell the primary, if it runs, that a region's copy is gone."""
+    primary = records.get(postgres.SERVICE)
+    if not isinstance(server, Postgres) or server.region is None or primary is None or primary.process is None:
+        return
+    with contextlib.suppress(UnavailableError):  # then it is going as well, or is told by the region's next `up`
+        replication.forget(place, primary.ports[0], server.region)
+
+
+def _named(services: Iterable[str]) -> Iterator[Server]:
     by_name = {server.name: server for server in _SERVERS}
     for name in services:
-        if name not in by_name:
+        kind, at, region = name.partition("@")
+        if at and kind in _REGIONAL:
+            regional_names([region])  # refuses a region that is none
+            yield _REGIONAL[kind](region)
+        elif name in by_name:
+            yield by_name[name]
+        else:
             near = get_close_matches(name, by_name, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(by_name)}"
             raise UsageError(f"there is no service {name!r}", hint=hint, service=name)
-        yield by_name[name]
+
+
+def _start_order(server: Server) -> tuple[bool, int, str]:
+    kind, at, region = server.name.partition("@")
+    return bool(at), names().index(kind), region
 
 
 def _with_needs(services: Sequence[str]) -> tuple[Server, ...]:
-    wanted = {server.name for server in _named(services)}
-    for server in reversed(_SERVERS):
-        if server.name in wanted:
-            wanted.update(server.needs)
-    return tuple(server for server in _SERVERS if server.name in wanted)
+    wanted: dict[str, Server] = {}
+    waiting = list(_named(services))
+    while waiting:
+        server = waiting.pop()
+        if server.name not in wanted:
+            wanted[server.name] = server
+            waiting.extend(_named(server.needs))
+    return tuple(sorted(wanted.values(), key=_start_order))
 
 
-def _with_dependents(services: Sequence[str] | None) -> tuple[Server, ...]:
+def _known(folder: Path, records: Mapping[str, Record]) -> tuple[Server, ...]:
+    """Every service that can have something here: by its record, or by what an `up` left that died before it."""
+    entries = (entry.name.removesuffix(".log").removesuffix(".trash") for entry in folder.iterdir())
+    regional = {name for name in (*records, *entries) if "@" in name and name.partition("@")[0] in _REGIONAL}
+    return tuple(sorted((*_SERVERS, *_named(regional)), key=_start_order))
+
+
+def _with_dependents(services: Sequence[str] | None, known: Sequence[Server]) -> tuple[Server, ...]:
     if services is None:
-        return _SERVERS
-    chosen = {server.name for server in _named(services)}
-    for server in _SERVERS:
+        return tuple(known)
+    chosen = set(services)
+    for server in known:
         if chosen.intersection(server.needs):
             chosen.add(server.name)
-    return tuple(server for server in _SERVERS if server.name in chosen)
+    return tuple(server for server in known if server.name in chosen)

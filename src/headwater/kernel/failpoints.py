@@ -48,14 +48,32 @@ class Failpoint(enum.StrEnum):
     PIN_AFTER_ASK = "sequence.pin.after-ask"
     PIN_AFTER_CHECK = "sequence.pin.after-check"
 
+    REGISTRY_AFTER_OBJECT = "regions.publish.after-object"
+    REGISTRY_AFTER_POINTER = "regions.publish.after-pointer"
+
     CATALOG_COMMIT_AFTER_OBJECTS = "catalog.commit.after-objects"
     CATALOG_COMMIT_AFTER_MANIFEST = "catalog.commit.after-manifest"
 
+    NESSIE_REF_AFTER_CREATE = "nessie.ref.after-create"
+    NESSIE_REF_AFTER_FORGET = "nessie.ref.after-forget"
+    NESSIE_COMMIT_AFTER_TEMPORARY = "nessie.commit.after-temporary"
+    NESSIE_COMMIT_AFTER_STAGED = "nessie.commit.after-staged"
+    NESSIE_COMMIT_AFTER_COMMIT = "nessie.commit.after-commit"
+
+    PUBLISH_AFTER_FILES = "publish.after-files"
     PUBLISH_AFTER_SIDECAR = "publish.after-sidecar"
     PUBLISH_AFTER_HEAD = "publish.after-head"
     PUBLISH_AFTER_COMMIT = "publish.after-commit"
     RECOVERY_AFTER_RESTORE = "publish.recovery.after-restore"
     RECOVERY_AFTER_PUBLISH = "publish.recovery.after-publish"
+
+    COPY_AFTER_MOVE = "sync.copy.after-move"
+    COPY_AFTER_NOTE = "sync.copy.after-note"
+    VERIFY_AFTER_RECOPY = "sync.verify.after-recopy"
+    SYNC_AFTER_PLAN = "sync.after-plan"
+    SYNC_AFTER_LOCALISE = "sync.after-localise"
+    PROMOTE_AFTER_REMOVALS = "sync.promote.after-removals"
+    PROMOTE_AFTER_COMMIT = "sync.promote.after-commit"
 
     OPTIMIZE_AFTER_JOB = "optimize.after-job"
     OPTIMIZE_AFTER_FILES = "optimize.after-files"

@@ -109,6 +109,13 @@ class StorageSettings(_Section):
     s3: S3Settings = Field(default_factory=lambda: S3Settings(), description="S3 and servers that speak it.")
 
 
+class NessieSettings(_Section):
+    """Lakes on a Nessie server."""
+
+    token: SecretStr | None = Field(None, description="Bearer token for the server; never printed.")
+    answer_seconds: Seconds = Field(30.0, description="How long the server may take to answer.")
+
+
 class SequenceSettings(_Section):
     """Sequenced metadata and its collection."""
 
@@ -137,6 +144,42 @@ class SparkSettings(_Section):
     master: str = Field("local[*]", description="Spark master; ignored when `remote` is set.")
     remote: str | None = Field(None, description="Spark Connect URL, `sc://host:port`.")
     driver_memory: str = Field("1g", description="Heap of a local driver.")
+
+
+class SyncSettings(_Section):
+    """Regional replicas."""
+
+    copy_processes: int = Field(2, ge=1, le=64, description="Batches that are copied at a time, by a process each.")
+    copy_transfers: int = Field(8, ge=1, le=256, description="Files that each of these processes copies at a time.")
+    copy_bandwidth_bytes_per_second: int | None = Field(
+        None, ge=1024, description="What all copies of a region may take together; without a limit by default."
+    )
+    rclone: str | None = Field(None, description="The rclone program; the installed one by default.")
+    rclone_config: str | None = Field(
+        None, description="rclone's own configuration with the registry's remotes; made from `storage` by default."
+    )
+    verify_sample_rate: float = Field(
+        0.01, ge=0, le=1, description="Share of the copies whose bytes are compared; sizes are compared of all."
+    )
+    catalog: str | None = Field(
+        None, description="The catalog as the region sees it, `nessie+http://…`; the lake's own by default."
+    )
+    history: Literal["full", "current"] = Field("full", description="Which snapshots replicas have.")
+    lease_seconds: Seconds = Field(60.0, description="How long a process that died keeps its region and its files.")
+    batch_files: int = Field(10_000, ge=1, description="Files of a batch, at most.")
+    batch_bytes: int = Field(10 * 1024**3, ge=1, description="Bytes of a batch, at most; a larger file is alone.")
+    forward_commits: int = Field(20, ge=1, description="Commits behind `main` from which a run goes to the newest.")
+    forward_after_seconds: Seconds = Field(900.0, description="Lag from which a run goes straight to the newest.")
+    alarm_after_seconds: Seconds = Field(1800.0, description="Lag from which writers are told to slow down.")
+    alarm_backlog_bytes: int = Field(100 * 1024**3, ge=1, description="Bytes to copy from which they are told, too.")
+    gate_seconds: Seconds = Field(300.0, description="How long a promotion waits for the region to show its target.")
+    observe_seconds: Seconds = Field(300.0, description="How long a promoted commit may take to be seen there.")
+    poll_seconds: Seconds = Field(1.0, description="How often the region's catalog is looked at meanwhile.")
+    watch_seconds: Seconds = Field(5.0, description="How often `sync run --watch` looks for new commits.")
+    tasks: int = Field(4, ge=1, le=10_000, description="Tasks of a Spark job; each costs about 75 ms by itself.")
+    stale_after_seconds: Seconds = Field(300.0, description="Lag from which readers are sent to `main`.")
+    well_for_seconds: Seconds = Field(120.0, description="How long a replica is well before they come back.")
+    verify_concurrency: int = Field(32, ge=1, le=1024, description="Copies that are looked at, or read, at a time.")
 
 
 class QuerySettings(_Section):
@@ -184,12 +227,19 @@ class Settings(_Section):
     lake: str | None = Field(None, description="The lake that commands take when none is named.")
     database: str | None = Field(None, description="SQLAlchemy URL of the state database; SQLite by default.")
     coordination: str | None = Field(None, description="`etcd+http://host:port`, or nothing for the state database.")
+    registry: str | None = Field(
+        None, description="Prefix under which the storage registry is published; `_headwater` of the lake by default."
+    )
+    region: str | None = Field(None, description="The region that this process writes in: its files go there.")
+    registry_poll_seconds: Seconds = Field(30.0, description="How old the last look at the registry may be.")
     log: LogSettings = Field(default_factory=lambda: LogSettings(), description="Logs.")
     storage: StorageSettings = Field(default_factory=lambda: StorageSettings(), description="Object stores.")
+    nessie: NessieSettings = Field(default_factory=lambda: NessieSettings(), description="Nessie.")
     sequence: SequenceSettings = Field(default_factory=lambda: SequenceSettings(), description="Sequences.")
     query: QuerySettings = Field(default_factory=lambda: QuerySettings(), description="Queries.")
     publish: PublishSettings = Field(default_factory=lambda: PublishSettings(), description="Transactions.")
     load: LoadSettings = Field(default_factory=lambda: LoadSettings(), description="Loads.")
+    sync: SyncSettings = Field(default_factory=lambda: SyncSettings(), description="Regional replicas.")
     server: ServerSettings = Field(default_factory=lambda: ServerSettings(), description="The server.")
     spark: SparkSettings = Field(default_factory=lambda: SparkSettings(), description="Spark.")
 

@@ -6,16 +6,18 @@ from pyiceberg.table.metadata import TableMetadata
 
 from headwater.catalog.model import Ref, TableContent, TableKey
 from headwater.publish.errors import DriftError, RecoveryPendingError
-from headwater.publish.service import Writing
+from headwater.publish.service import AnyWriting
 
 
 def refuse_drift(
-    writing: Writing, ref: Ref, key: TableKey, pinned: TableContent, metadata: TableMetadata, *, pending_too: bool
+    writing: AnyWriting, ref: Ref, key: TableKey, pinned: TableContent, metadata: TableMetadata, *, pending_too: bool
 ) -> None:
     """Raise `DriftError` when the head is ahead of the pin and no sidecar says why.
 
     With `pending_too`, one that a sidecar explains is refused as well, by `RecoveryPendingError`.
     """
+    if writing.heads is None:
+        return  # what the branch holds is all there is
     path = writing.heads.path_for(metadata, ref.incarnation)
     latest, pinned_id = writing.heads.sequence(path).latest(), writing.heads.id_in(path, pinned)
     if latest is None or not pinned_id or latest.id <= pinned_id:

@@ -6,13 +6,15 @@ import enum
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from headwater.catalog.model import Content, TableContent, TableKey
 from headwater.kernel.ids import Ulid, ulid_of
 from headwater.tables.model import NewFile, Staged
 
 RECOVERY_ACTOR = "headwater:recovery"
+# When the last file of a change was stored, as the log tells it: what replicas measure their lag from.
+WRITE_ENDED_AT = "writer_data_write_end_ts"
 # What a change came to, as JSON: whoever made it and heard no answer finds it in the log.
 DID = "headwater.did"
 
@@ -103,6 +105,11 @@ class Wish:
         assert attempt.operation == self.operation
         properties = {**self.properties, **attempt.properties}
         return replace(self, deadline=attempt.deadline, properties=properties)
+
+    def stored(self, at: datetime) -> Wish:
+        """The same wish, all of whose files were stored by this moment, unless its writer said so itself."""
+        told = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return replace(self, properties={WRITE_ENDED_AT: told, **self.properties})
 
 
 @dataclass(frozen=True)

@@ -40,26 +40,20 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from headwater.catalog.errors import (
-    BeganTooEarlyError,
-    CatalogBusyError,
-    CommitOutcomeUnknownError,
-    ExpectedVersionMismatchError,
-    RefConflictError,
-)
-from headwater.catalog.model import Commit, CommitRequest, RefKind, TableKey
+from headwater.catalog.errors import CatalogBusyError, CommitOutcomeUnknownError, ExpectedVersionMismatchError
+from headwater.catalog.model import Commit, CommitRequest, TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UsageError
 from headwater.kernel.failpoints import Failpoint, hit
-from headwater.kernel.ids import time_of
 from headwater.kernel.logs import Log
 from headwater.kernel.randomness import Randomness
 from headwater.kernel.workers import Workers
-from headwater.publish.errors import PublishOutcomeUnknownError, TooLateError
+from headwater.publish.errors import PublishOutcomeUnknownError
 from headwater.publish.forks.protocol import Forks
 from headwater.publish.group import Group
 from headwater.publish.heads import Heads
+from headwater.publish.lost import refuse_lost
 from headwater.publish.model import Sidecar, TableWish, Verdict, Wish
 from headwater.publish.planning import Planned, Planning
 from headwater.publish.recovery import Recovery
@@ -74,7 +68,6 @@ from headwater.tables.files import Files
 # How often a publish is tried again because others change the lake all the time, while nothing that matters to it did.
 PUBLISH_RETRIES = 5
 LEASE = timedelta(seconds=60)
-JUST_BEGUN = timedelta(seconds=60)
 # How many heads of one change are prepared side by side.
 HEADS_AT_ONCE = 8
 
@@ -122,12 +115,13 @@ class Publisher:
         # Healing takes the queues of others' tables too: before our own, or two of us would wait for each other.
         contested = self._recovery.heal(wish.branch, keys)
         with self._recovery.queues.hold(wish.branch, keys):
-            since = self._refuse_lost(wish)
+            since = refuse_lost(self._catalog, self._clock, wish)
             planned = tuple(self._planning.plan(wish, each) for each in sorted(wish.tables, key=_by_key) if each.staged)
             self._refuse_hopeless(self._note(wish, planned, since), contested)
             staged = [file for each in wish.tables if each.staged for file in each.staged.files]
             self._files.write((*wish.files, *staged))
-            return shielded(lambda: self._carry_out(wish, planned, since))
+            stored = wish.stored(self._clock.now())
+            return shielded(lambda: self._carry_out(stored, planned, since))
 
     def _refuse_hopeless(self, sidecar: Sidecar, contested: Collection[TableKey]) -> None:
         """Before anything is written: what no commit can say (P19), and a race that is lost already.
@@ -273,38 +267,6 @@ class Publisher:
                 sidecar.operation, f"it lost ({why.message}), and could not be undone: {error.message}"
             ) from error
         return None
-
-    def _refuse_lost(self, wish: Wish) -> str:
-        """Before anything is written: is everything still as the wish was made on? Returns the head that says so."""
-        ref = self._catalog.ref(wish.branch)
-        if ref.kind is not RefKind.BRANCH:
-            raise UsageError(f"{wish.branch} is a tag, and takes no commits", hint="name a branch", ref=wish.branch)
-        if ref.incarnation != wish.branch_incarnation:
-            raise RefConflictError(wish.branch, wish.branch_incarnation, ref.incarnation)
-        expected = {**wish.reads, **{key: each.before for key, each in wish.others.items()}}
-        for each in wish.tables:
-            expected |= {each.key: None, each.renamed_from or each.key: each.pinned}
-        actual = self._catalog.content(ref.hash, list(expected))
-        for key, version in sorted(expected.items()):
-            if version != actual.get(key):
-                raise ExpectedVersionMismatchError(key, version, actual.get(key))
-        if wish.deadline is not None and self._clock.now() >= wish.deadline:
-            raise TooLateError(wish.operation, wish.deadline.isoformat(timespec="seconds"))
-        if not wish.tables and not wish.others and wish.merge_parent is None:
-            raise RefusedError("there is nothing to publish")
-        self._refuse_swept(wish)
-        return ref.hash
-
-    def _refuse_swept(self, wish: Wish) -> None:
-        """Before anything is written: a change that began before the staging horizon would be refused later (P10).
-
-        One that has only just begun does not ask: cleanup hardly takes what is that young, and the commit itself looks.
-        """
-        began_at, keeping = time_of(wish.operation), self._catalog.keeping
-        if keeping is not None and self._clock.now() - began_at > JUST_BEGUN:
-            staging = keeping.horizons().staging
-            if staging is not None and began_at < staging:
-                raise BeganTooEarlyError(began_at, staging)
 
     def _delete_note(self, sidecar: Sidecar) -> None:
         """Phase D. The change is published: a note that stays is a nuisance, not an error."""

@@ -24,7 +24,7 @@ from headwater.kernel.logs import Log, scrub
 from headwater.kernel.settings import S3Settings, SparkSettings, environment, variables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def _is_local(master: str) -> bool:
 
 def _connect(remote: str, app_name: str) -> SparkSession:
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
     try:
         return SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
@@ -140,7 +140,7 @@ def _start(
     settings: SparkSettings, app_name: str, jars: Sequence[Path], extra: Mapping[str, str], folder: Path | None
 ) -> SparkSession:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
     running = SparkContext._active_spark_context
     if running is None:

@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -29,7 +29,7 @@ from headwater.tables.avro_decoder import BoundedDecoder
 from headwater.tables.compression import uncompressed
 from headwater.tables.model import TableCorruptError
 
-_MAGIC = b"Obj\x01"
+AVRO_MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 # Uncompressed: one block, of which most have tens of kilobytes, and all blocks of one file together.
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
@@ -71,27 +71,40 @@ class RecordReader:
             raise TableCorruptError(location, f"is not a whole Avro file: {said(error)}") from error
 
     def _read(self, data: bytes) -> tuple[dict[str, str], list[Any]]:
-        if data[:4] != _MAGIC:
-            raise ValueError("it does not begin like one")
-        container = BoundedDecoder(data)
-        container.skip(4)
-        header = _read_header(container)
-        sync = container.read(_SYNC_BYTES)
+        header, _, blocks = read_container(data)
         reader = self._resolve(header["avro.schema"])
-        codec_name = header.get("avro.codec", "null")
         records: list[Any] = []
-        size_bytes = 0
-        while not container.is_at_end:
-            count = container.read_int()
-            block = container.read_bytes()
-            if container.read(_SYNC_BYTES) != sync:
-                raise ValueError("a block does not end where it should")
-            plain = uncompressed(block, codec_name, most_bytes=MOST_BLOCK_BYTES)
-            size_bytes += len(plain)
-            if size_bytes > MOST_FILE_BYTES:
-                raise ValueError(f"it has more than {MOST_FILE_BYTES} bytes")
+        for count, plain in blocks:
             records.extend(_records(reader, plain, count))
         return header, records
+
+
+def read_container(data: bytes) -> tuple[dict[str, str], bytes, Iterator[tuple[int, bytes]]]:
+    """The header, the marker between blocks, and each block: how many records it has, and its plain bytes.
+
+    Raises one of `DAMAGE` when the file is not whole; of its blocks, only when they are asked for.
+    """
+    if data[:4] != AVRO_MAGIC:
+        raise ValueError("it does not begin like one")
+    container = BoundedDecoder(data)
+    container.skip(4)
+    header = _read_header(container)
+    sync = container.read(_SYNC_BYTES)
+    return header, sync, _blocks(container, sync, header.get("avro.codec", "null"))
+
+
+def _blocks(container: BoundedDecoder, sync: bytes, codec_name: str) -> Iterator[tuple[int, bytes]]:
+    size_bytes = 0
+    while not container.is_at_end:
+        count = container.read_int()
+        block = container.read_bytes()
+        if container.read(_SYNC_BYTES) != sync:
+            raise ValueError("a block does not end where it should")
+        plain = uncompressed(block, codec_name, most_bytes=MOST_BLOCK_BYTES)
+        size_bytes += len(plain)
+        if size_bytes > MOST_FILE_BYTES:
+            raise ValueError(f"it has more than {MOST_FILE_BYTES} bytes")
+        yield count, plain
 
 
 def _records(reader: Reader, block: bytes, count: int) -> list[Any]:

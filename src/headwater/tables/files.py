@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -48,11 +48,22 @@ def normalise(location: str) -> str:
 class Files:
     """Files under a few prefixes, each with its store; the longest prefix that fits wins.
 
-    `workers` is how many files are stored side by side.
+    `workers` is how many files are stored side by side. `more` tells of further prefixes, and is asked once, when a
+    location fits none of those that are known: most lakes lie in one place, and need not look for others.
     """
 
-    def __init__(self, stores: Mapping[str, ObjectStore], *, workers: int = 1) -> None:
+    def __init__(
+        self,
+        stores: Mapping[str, ObjectStore],
+        *,
+        workers: int = 1,
+        more: Callable[[], Mapping[str, ObjectStore]] | None = None,
+    ) -> None:
         self._workers = workers
+        self._more = more
+        self._know(stores)
+
+    def _know(self, stores: Mapping[str, ObjectStore]) -> None:
         self._stores = {normalise(prefix).rstrip("/"): store for prefix, store in stores.items()}
         self._longest_first = sorted(self._stores, key=len, reverse=True)
 
@@ -64,6 +75,9 @@ class Files:
     def place(self, location: str) -> tuple[ObjectStore, str]:
         """The store that holds this location, and the path in it; refused outside of every prefix."""
         wanted = normalise(location)
+        if self._more is not None and not any(wanted.startswith(prefix + "/") for prefix in self._longest_first):
+            self._know({**self._more(), **self._stores})
+            self._more = None
         for prefix in self._longest_first:
             if wanted.startswith(prefix + "/"):
                 path = _SLASHES.sub("/", wanted[len(prefix) + 1 :])

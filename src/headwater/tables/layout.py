@@ -21,6 +21,7 @@ from headwater.tables.blooms import bloom_options
 from headwater.tables.leaves import Leaf, leaves, stored_fields
 from headwater.tables.model import TableUsageError, UnsupportedTableError
 from headwater.tables.naming import token_of
+from headwater.tables.placing import Placing
 
 DATA_PATH = "write.data.path"
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
@@ -71,7 +72,11 @@ class Layout:
 
 
 def layout_of(
-    metadata: TableMetadata, lineage: Sequence[NestedField], randomness: Randomness, operation: Ulid | None = None
+    metadata: TableMetadata,
+    lineage: Sequence[NestedField],
+    randomness: Randomness,
+    operation: Ulid | None = None,
+    placing: Placing = Placing(),  # noqa: B008  (frozen)
 ) -> Layout:
     """The layout of new files of the table as it is now; they hold these fields of lineage too.
 
@@ -84,13 +89,12 @@ def layout_of(
             f"{metadata.location} has no column that a file could hold", hint="add one", path=metadata.location
         )
     columns = tuple(leaves(fields))
-    folder = properties.get(DATA_PATH) or f"{metadata.location.rstrip('/')}/data"
     return Layout(
         metadata,
         fields,
         columns,
         metrics_modes(columns, properties),
-        folder.rstrip("/"),
+        placing.data_folder_of(metadata, properties.get(DATA_PATH)),
         token_of(operation, randomness) if operation else randomness.randbytes(16).hex(),
         _number(properties, TARGET_FILE_SIZE, 128 * MEGABYTE),
         _number(properties, ROW_GROUP_SIZE, 128 * MEGABYTE),

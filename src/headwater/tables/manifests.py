@@ -6,7 +6,7 @@ come out of here with all of it filled in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from pyiceberg.manifest import (
@@ -55,9 +55,7 @@ def read_manifest_list(
         )
     data = files.read(location)
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
-    # Totals in summaries are no proof: writers are known that get them wrong. What we sealed ourselves is one.
-    if not _fits_seal(summary.get(MANIFEST_LIST_SEAL), location, data):
-        raise TableCorruptError(location, f"has {len(data)} bytes that are not those that its snapshot was made with")
+    check_sealed(location, summary, data)
     _, manifests = _lists.read(data, location)
     if not manifests and summary.get("total-data-files", "0") != "0":
         raise TableCorruptError(location, "is empty, though its snapshot has data files")
@@ -74,6 +72,15 @@ def read_manifest_list(
             )
         seen.add(manifest.manifest_path)
     return tuple(manifests)
+
+
+def check_sealed(location: str, summary: Mapping[str, str], data: bytes) -> None:
+    """Refuse a manifest list that is not the one that its snapshot was made with, where the snapshot can tell.
+
+    Totals in summaries are no proof: writers are known that get them wrong. What we sealed ourselves is one.
+    """
+    if not _fits_seal(summary.get(MANIFEST_LIST_SEAL), location, data):
+        raise TableCorruptError(location, f"has {len(data)} bytes that are not those that its snapshot was made with")
 
 
 def manifest_list_seal(location: str, data: bytes) -> str:

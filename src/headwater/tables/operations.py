@@ -157,7 +157,12 @@ def rewrite_files(
         properties = {**metadata.properties, TARGET_FILE_SIZE: str(target_size_bytes)}
         metadata = metadata.model_copy(update={"properties": properties})
     added = write_rows(
-        batches, metadata=metadata, files=sink, randomness=staging.randomness, operation=staging.operation
+        batches,
+        metadata=metadata,
+        files=sink,
+        randomness=staging.randomness,
+        operation=staging.operation,
+        placing=staging.placing,
     )
     return Rewritten(current, added, sequence_number=plan.snapshot.sequence_number)
 
@@ -201,6 +206,7 @@ def _stage(
         files=sink or collected,
         randomness=staging.randomness,
         operation=staging.operation,
+        placing=staging.placing,
     )
     staged = stage_snapshot(staging, base, replace(edit, added=added), operation)
     return replace(staged, files=(*collected.files, *staged.files))

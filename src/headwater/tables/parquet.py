@@ -21,6 +21,7 @@ from headwater.tables.layout import MEGABYTE, Layout, layout_of, partition_folde
 from headwater.tables.leaves import check_types
 from headwater.tables.metrics import measure, split_offsets
 from headwater.tables.model import NewFile, TableFile, TableUsageError
+from headwater.tables.placing import Placing
 from headwater.tables.split import sort_rows, split_rows
 from headwater.tables.user_rows import batches_of, fit_rows, lineage_in
 
@@ -53,6 +54,7 @@ def write_rows(
     files: FileSink,
     randomness: Randomness,
     operation: Ulid | None = None,
+    placing: Placing = Placing(),  # noqa: B008  (frozen)
     options: WriteOptions = WriteOptions(),  # noqa: B008  (frozen)
 ) -> tuple[TableFile, ...]:
     """Write rows into data files of the table as it is now, and store them; no row, no file.
@@ -69,7 +71,7 @@ def write_rows(
     pending_bytes = 0
     for batch in batches:
         if layout is None:
-            layout = layout_of(metadata, lineage_in(batch, metadata), randomness, operation)
+            layout = layout_of(metadata, lineage_in(batch, metadata), randomness, operation, placing)
         fitted = fit_rows(batch, schema, layout.fields)
         if fitted.num_rows:
             pending.append(fitted)

@@ -15,7 +15,7 @@ What a snapshot writes:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
@@ -56,6 +56,7 @@ from headwater.tables.model import (
     UnsupportedTableError,
 )
 from headwater.tables.naming import token_of
+from headwater.tables.placing import Placing
 from headwater.tables.position_deletes import position_delete_file
 from headwater.tables.scan import partition_key, target_of
 from headwater.tables.settling import refuse_stale, settle
@@ -64,12 +65,13 @@ from headwater.tables.vectors import write_vectors
 
 @dataclass(frozen=True)
 class Staging:
-    """What staging needs beside the table: how files are read, time, randomness, and whose change it is."""
+    """What staging needs beside the table: how files are read, time, randomness, whose change it is, where it goes."""
 
     files: FileReader
     clock: Clock
     randomness: Randomness
     operation: Ulid
+    placing: Placing = field(default_factory=Placing)
 
 
 def stage_snapshot(
@@ -90,7 +92,7 @@ def stage_snapshot(
         )
     settled = settle(staging.files, metadata, edit)
     terms = ManifestTerms(metadata, _new_snapshot_id(metadata, staging), metadata.next_sequence_number())
-    folder, token = metadata.location.rstrip("/"), token_of(staging.operation, staging.randomness)
+    folder, token = staging.placing.folder_of(metadata), token_of(staging.operation, staging.randomness)
     delete_files, new_files = _write_deletes(terms.version, settled.deletes, f"{folder}/data/{token}")
 
     parent = metadata.current_snapshot()

@@ -27,6 +27,7 @@ from headwater.tables.create import uuid_from
 from headwater.tables.head import METADATA_FOLDER
 from headwater.tables.model import LiveFile, NewFile, TableCorruptError, TableUsageError
 from headwater.tables.naming import token_of
+from headwater.tables.placing import Placing
 from headwater.tables.rules import checked, later
 
 
@@ -119,6 +120,7 @@ def partition_statistics(
     removed: Iterable[LiveFile] = (),
     randomness: Randomness,
     operation: Ulid | None = None,
+    placing: Placing = Placing(),  # noqa: B008  (frozen)
 ) -> tuple[NewFile, PartitionStatisticsFile]:
     """The partition statistics of a snapshot from its live files: a Parquet file, and what the metadata says of it.
 
@@ -132,7 +134,7 @@ def partition_statistics(
     data = _parquet(statistics_schema(metadata, kind), rows)
     token = token_of(operation, randomness) if operation else uuid_from(randomness)
     name = f"partition-stats-{snapshot_id}-{token}.parquet"
-    location = f"{metadata.location}/{METADATA_FOLDER}/{name}"
+    location = f"{placing.folder_of(metadata)}/{METADATA_FOLDER}/{name}"
     described = PartitionStatisticsFile(snapshot_id=snapshot_id, statistics_path=location, file_size_in_bytes=len(data))
     return NewFile(location, data), described
 

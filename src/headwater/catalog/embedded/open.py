@@ -14,28 +14,24 @@ migrates in memory. A newer format is refused by everybody.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
+from headwater.catalog.embedded.beginning import plant
 from headwater.catalog.embedded.codec import (
     MIGRATIONS,
     Migrations,
-    decode_commit,
     decode_manifest,
     decode_marker,
-    digest_of,
-    encode_commit,
     encode_manifest,
     encode_marker,
     newest_format,
 )
 from headwater.catalog.embedded.hold import HOLD_TTL
-from headwater.catalog.embedded.model import MANIFEST, MARKER, Manifest, Marker, StoredCommit
-from headwater.catalog.embedded.objects import Encoded, Objects
+from headwater.catalog.embedded.model import MANIFEST, MARKER, Manifest, Marker
+from headwater.catalog.embedded.objects import Objects
 from headwater.catalog.embedded.protocol import EmbeddedCatalog
-from headwater.catalog.embedded.tree import Trees
-from headwater.catalog.model import Commit, NamespaceContent, Put, Ref, RefKind, TableKey
-from headwater.catalog.names import DEFAULT_BRANCH, DEFAULT_NAMESPACE
+from headwater.catalog.model import Ref, RefKind
+from headwater.catalog.names import DEFAULT_BRANCH
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import Ulid, new_ulid, time_of
@@ -125,14 +121,7 @@ def _read_marker(store: ObjectStore) -> Marker | None:
 
 
 def _write_first(sequencer: Sequencer, objects: Objects, lake: Ulid) -> None:
-    attempt, default = (new_ulid(sequencer.clock, sequencer.randomness) for _ in range(2))
-    first = {TableKey.of_namespace((DEFAULT_NAMESPACE,)): Put(NamespaceContent(default))}
-    planted = Trees(objects).changed({}, first, attempt)
-    commit = Commit("", (), INIT_ACTOR, "a new lake", {}, sequencer.clock.now())
-    data = encode_commit(commit, (), planted.tree, attempt)
-    head = digest_of(data)
-    stored = StoredCommit(replace(commit, hash=head), (), planted.tree)
-    objects.put_all({**planted.objects, head: Encoded(data, decode_commit, stored)})
+    head = plant(objects, INIT_ACTOR, "a new lake", sequencer.clock, sequencer.randomness).commit.hash
     main = Ref(DEFAULT_BRANCH, RefKind.BRANCH, head, new_ulid(sequencer.clock, sequencer.randomness))
     try:
         sequencer.write(encode_manifest(Manifest(newest_format(), lake, {main.name: main})), after=None)

@@ -67,13 +67,8 @@ from headwater.catalog.embedded.codec import (
 )
 from headwater.catalog.embedded.decide import (
     commit_time,
-    empties_namespaces,
     found_branch,
     judge_began,
-    judge_namespaces,
-    judge_ref,
-    judge_versions,
-    keys_to_judge,
     may_be_swept,
 )
 from headwater.catalog.embedded.heads import EmbeddedHeads
@@ -84,6 +79,13 @@ from headwater.catalog.embedded.objects import Encoded, Objects, Planned
 from headwater.catalog.embedded.reading import Seen, handed_out
 from headwater.catalog.embedded.tree import Trees
 from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError, CommitOutcomeUnknownError
+from headwater.catalog.judging import (
+    empties_namespaces,
+    judge_namespaces,
+    judge_ref,
+    judge_versions,
+    keys_to_judge,
+)
 from headwater.catalog.model import Commit, CommitRequest, check_merge
 from headwater.catalog.port import Keeping, TableHeads
 from headwater.kernel.errors import HeadwaterError, UnavailableError

@@ -16,9 +16,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from headwater.catalog.embedded.beginning import plant
 from headwater.catalog.embedded.codec import MIGRATIONS, Migrations, encode_manifest, newest_format
 from headwater.catalog.embedded.decide import (
     is_under_a_ref,
+    judge_began,
     judge_past,
     with_history_horizon,
     with_moved_ref,
@@ -40,6 +42,8 @@ from headwater.sequence.model import SequenceConflictError, SequenceOutcomeUnkno
 from headwater.sequence.protocol import Sequencer
 from headwater.storage.errors import ReadOnlyError
 
+EMPTY_ACTOR = "headwater:branch"
+
 
 class EmbeddedRefs(EmbeddedReader):
     """The refs and horizons of one lake."""
@@ -55,6 +59,21 @@ class EmbeddedRefs(EmbeddedReader):
         ref = Ref(check_ref_name(name), kind, at, new_ulid(self._clock, self._randomness))
         commit = self._whole(self._kept(at)).commit
         self._change(lambda manifest: with_new_ref(manifest, ref, self._current_until(manifest, commit)))
+        return ref
+
+    def create_empty_branch(self, name: str) -> Ref:
+        """A new branch that shares no history with the others."""
+        self._sequencer()
+        check_ref_name(name)
+        put_at = self._clock.now()
+        first = plant(self._objects, EMPTY_ACTOR, f"{name} begins empty", self._clock, self._randomness).commit
+        ref = Ref(name, RefKind.BRANCH, first.hash, new_ulid(self._clock, self._randomness))
+
+        def add(manifest: Manifest) -> Manifest:
+            judge_began(manifest, put_at)  # the objects may have been swept before anything led to them
+            return with_new_ref(manifest, ref, first.committed_at)
+
+        self._change(add)
         return ref
 
     def delete_ref(self, name: str, expected: str, *, incarnation: Ulid | None = None) -> None:

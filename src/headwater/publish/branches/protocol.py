@@ -24,15 +24,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from pyiceberg.table.metadata import TableMetadata
 
-from headwater.catalog.model import Content, Difference, RefKind, TableContent, TableKey
+from headwater.catalog.model import Content, Difference, RefKind, TableContent, TableKey, ViewContent
 from headwater.kernel.errors import RefusedError, UsageError
 from headwater.publish.branches.ancestry import merge_bases
 from headwater.publish.branches.decide import plan_merge
 from headwater.publish.branches.documents import combine, same_table, shape_of
 from headwater.publish.branches.history import History
+from headwater.publish.branches.identities import aligned
 from headwater.publish.branches.judging import dangling, judge
 from headwater.publish.branches.model import (
     Combine,
@@ -47,11 +49,12 @@ from headwater.publish.branches.model import (
 from headwater.publish.branches.results import Result, drops, others, wish_for
 from headwater.publish.branches.rows import Asking, changed_rows
 from headwater.publish.model import Attempt, Wish, WriterKind
-from headwater.publish.service import Writing
+from headwater.publish.service import AnyWriting
 from headwater.publish.sql.working import WorkingTable
 from headwater.publish.state import State
 from headwater.query import QueryOptions
 from headwater.tables.model import TableVersion
+from headwater.tables.views import decode_view
 
 # What the log keeps of a merge beside its parents.
 SOURCE, BASE = "headwater.merge.source", "headwater.merge.base"
@@ -71,7 +74,7 @@ class Merging:
     attempt: Attempt | None = None
 
 
-def plan(writing: Writing, merging: Merging) -> Planned | None:
+def plan(writing: AnyWriting, merging: Merging) -> Planned | None:
     """What is to be published; None when everything was merged before. Conflicts are raised, all at once."""
     target = merging.target.ref
     if target.kind is not RefKind.BRANCH:
@@ -97,7 +100,7 @@ def plan(writing: Writing, merging: Merging) -> Planned | None:
 class _Merge:
     """One merge, from its bases on."""
 
-    def __init__(self, writing: Writing, merging: Merging, bases: Sequence[str]) -> None:
+    def __init__(self, writing: AnyWriting, merging: Merging, bases: Sequence[str]) -> None:
         self._writing = writing
         self._merging = merging
         self._bases = bases
@@ -152,6 +155,8 @@ class _Merge:
 
     def _since(self, base: str) -> Since:
         differences = self._writing.catalog.diff(base, self._merging.source_hash)
+        if self._writing.heads is None:
+            differences = aligned(differences, self._present, self._uuid)
         changes = tuple(each for each in differences if not self._is_restored(each.before, each.after))
         return Since(changes, self._unchanged(changes))
 
@@ -171,6 +176,12 @@ class _Merge:
             for each in changes
             if each.before is not None and self._is_restored(each.before, there.get(each.before.content_id))
         )
+
+    def _uuid(self, content: TableContent | ViewContent) -> UUID:
+        if isinstance(content, TableContent):
+            return self._open(content).table_uuid
+        location = content.metadata_location
+        return UUID(str(decode_view(self._writing.files.read(location), location).view_uuid))
 
     def _open(self, content: TableContent) -> TableMetadata:
         return self._merging.open(content).metadata

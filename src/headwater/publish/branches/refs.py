@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from headwater.catalog.model import RefKind
 from headwater.kernel.errors import UsageError
-from headwater.publish.service import Writing
+from headwater.publish.service import AnyWriting
 
 
-def delete_ref(writing: Writing, kind: RefKind, name: str, *, expected: str | None = None) -> None:
+def delete_ref(writing: AnyWriting, kind: RefKind, name: str, *, expected: str | None = None) -> None:
     """Delete a branch or tag as it is now, or while it is at `expected`; one that moves meanwhile stays."""
     ref = writing.catalog.ref(name)
     if ref.kind is not kind:

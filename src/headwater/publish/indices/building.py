@@ -78,6 +78,7 @@ def with_statistics(
             removed=removed,
             randomness=staging.randomness,
             operation=staging.operation,
+            placing=staging.placing,
         )
         metadata = attach_partition_statistics(metadata, about, staging.clock.now())
         new_files.append(file)
@@ -113,7 +114,7 @@ def _column_statistics(
     ]
     data, _ = write_puffin(blobs, {"created-by": "Headwater"})
     token = token_of(staging.operation, staging.randomness)
-    location = f"{metadata.location}/{METADATA_FOLDER}/{snapshot.snapshot_id}-{token}.stats"
+    location = f"{staging.placing.folder_of(metadata)}/{METADATA_FOLDER}/{snapshot.snapshot_id}-{token}.stats"
     footer_bytes = int(struct.unpack("<I", data[-_PUFFIN_FOOTER_TRAILER_BYTES:][:4])[0])
     described = StatisticsFile(
         snapshot_id=snapshot.snapshot_id,

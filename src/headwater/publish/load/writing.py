@@ -80,6 +80,7 @@ class FileWriting:
             files=self.sink,
             randomness=self.staging.randomness,
             operation=self.staging.operation,
+            placing=self.staging.placing,
             options=WriteOptions(threads=threads, buffer_size_bytes=self.options.buffer_bytes),
         )
 

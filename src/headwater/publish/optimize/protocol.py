@@ -43,7 +43,7 @@ from headwater.publish.optimize.decide import LARGEST, that_hold
 from headwater.publish.optimize.model import End, Job, Plan, Progress, Purpose, Run, RunState, Spec, TableOutcome
 from headwater.publish.optimize.outcomes import counted, given_up, planned, published
 from headwater.publish.optimize.planning import plan_of
-from headwater.publish.service import Writing
+from headwater.publish.service import AnyWriting
 from headwater.publish.state import State
 from headwater.tables.layout import target_file_bytes
 from headwater.tables.model import ScanPlan, Staged, TableVersion
@@ -88,7 +88,7 @@ class _Work:
 class Rewriter:
     """Carries out jobs. `stand` gives the branch as it is now, held."""
 
-    def __init__(self, writing: Writing, stand: Stand, *, actor: str, progress: Progress | None = None) -> None:
+    def __init__(self, writing: AnyWriting, stand: Stand, *, actor: str, progress: Progress | None = None) -> None:
         self._writing = writing
         self._stand = stand
         self._progress = progress

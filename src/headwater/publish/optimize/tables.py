@@ -9,7 +9,7 @@ from headwater.catalog.model import TableContent, TableKey
 from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.publish.optimize.model import End, Optimized, Progress, Purpose, Spec, TableOutcome
 from headwater.publish.optimize.protocol import Rewriter, Stand
-from headwater.publish.service import Writing
+from headwater.publish.service import AnyWriting
 
 # In place of a table: all of them are meant.
 _ANY = TableKey.parse("any")
@@ -46,7 +46,7 @@ def indices_of(branch: str) -> Spec:
 
 
 def each_table(
-    writing: Writing,
+    writing: AnyWriting,
     stand: Stand,
     tables: Sequence[str] | str | None,
     wanted: Spec,

@@ -80,5 +80,8 @@ class Others:
             view = view.model_copy(update={"properties": {**properties, OPERATION: operation}})
         version = next(each for each in view.versions if each.version_id == view.current_version_id)
         location = f"{view.location}/metadata/{version.version_id:05}-{operation}.metadata.json"
-        content = ViewContent(view.properties[INCARNATION], location, version.version_id, version.schema_id)
+        before = self._standing.contents[key]
+        # A view that is there keeps its identity, whoever made it.
+        identity = before.content_id if before is not None else view.properties[INCARNATION]
+        content = ViewContent(identity, location, version.version_id, version.schema_id)
         return content, NewFile(location, encode_view(view))

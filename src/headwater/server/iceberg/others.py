@@ -73,7 +73,7 @@ def new_view(desk: Desk, key: TableKey, body: CreateViewBody) -> Draft:
         incarnation=incarnation,
         now=desk.staging.clock.now(),
     )
-    content, file = _stored(desk, view)
+    content, file = _stored(desk, view, incarnation)
     return Draft(f"create view {key}", reads=around, others={key: Replaced(None, content)}, files=(file,))
 
 
@@ -93,7 +93,7 @@ def registered_view(desk: Desk, key: TableKey, body: RegisterViewBody) -> Draft:
         "location": place_of(desk.lake, VIEWS, key, incarnation),
         "properties": {**others, INCARNATION: incarnation},
     }
-    content, file = _stored(desk, found.model_copy(update=update))
+    content, file = _stored(desk, found.model_copy(update=update), incarnation)
     return Draft(f"register view {key}", reads=around, others={key: Replaced(None, content)}, files=(file,))
 
 
@@ -107,7 +107,7 @@ def changed_view_draft(desk: Desk, key: TableKey, body: ViewCommitBody) -> Draft
     after = changed_view(view, body.updates, desk.staging.clock.now())
     if after is view:
         return None
-    content, file = _stored(desk, after)
+    content, file = _stored(desk, after, before.content_id)
     return Draft(f"change view {key}", others={key: Replaced(before, content)}, files=(file,))
 
 
@@ -131,10 +131,10 @@ def _view(desk: Desk, key: TableKey) -> ViewContent:
     return content
 
 
-def _stored(desk: Desk, view: ViewMetadata) -> tuple[ViewContent, NewFile]:
+def _stored(desk: Desk, view: ViewMetadata, identity: str) -> tuple[ViewContent, NewFile]:
     """The document under a name of its own, and what the catalog holds for it."""
     operation = desk.staging.operation
     document, version = next_document(view, operation), current_version(view)
     location = f"{view.location}/metadata/{version.version_id:05}-{operation}.metadata.json"
-    content = ViewContent(view.properties[INCARNATION], location, version.version_id, version.schema_id)
+    content = ViewContent(identity, location, version.version_id, version.schema_id)
     return content, NewFile(location, encode_view(document))

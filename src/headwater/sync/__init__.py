@@ -1,0 +1,1 @@
+"""Regional replicas: diff, plan, copy, verify, localise, promote, observe; a package for each step."""

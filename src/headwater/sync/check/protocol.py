@@ -1,0 +1,130 @@
+"""Checking a replica: every path, every file, and with `rows` every row. Nothing is written.
+
+Each file of each table at the replica's head is looked at once. A file that cannot be read is told and passed over, so
+that one fault does not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+
+from headwater.catalog.model import Content, TableContent, TableKey
+from headwater.catalog.port import Catalog
+from headwater.kernel.errors import HeadwaterError
+from headwater.regions.registry import Registry
+from headwater.regions.registry.model import Override
+from headwater.storage.errors import ObjectNotFoundError
+from headwater.sync.check.model import Checked, Fault, Finding, Rows
+from headwater.sync.model import Replica
+from headwater.tables.files import Files
+from headwater.tables.metadata import decode_metadata
+from headwater.tables.reach import Reached, ReachKind, Unreadable, reach_leniently
+
+# The rows of the table whose metadata.json is there.
+CountRows = Callable[[str], Rows]
+
+_AT_ONCE = 1_000
+_WORKERS = 32
+
+
+class Checker:
+    """Checks the replica of one region."""
+
+    def __init__(self, catalog: Catalog, files: Files, registry: Registry, region: str) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._local = registry.region(region).local_prefix
+        self._exempt = tuple(_kept_at(registry, each) for each in registry.overrides if each.to_region != region)
+        self._region = region
+
+    def check(self, replica: Replica, count_rows: CountRows | None = None) -> Checked:
+        """Look at everything that the replica shows; with `count_rows` compare its rows with those of `main`."""
+        shown = _tables(self._catalog.contents(replica.head))
+        made = Checked(self._region, replica.head, None if replica.origin is None else replica.origin.hash)
+        exempt: list[str] = []
+        findings: list[Finding] = []
+        files = 0
+        for key, content in shown.items():
+            for some in _in_parts(self._reached(str(key), content)):
+                found, seen = self._look(str(key), some, exempt)
+                findings += found
+                files += seen
+        made = replace(made, tables=len(shown), files=files, exempt=tuple(sorted(set(exempt))))
+        if count_rows is not None and replica.origin is not None:
+            rows, other = self._compare(shown, replica.origin.hash, count_rows)
+            made, findings = replace(made, rows=rows), [*findings, *other]
+        return replace(made, findings=tuple(findings))
+
+    def _reached(self, table: str, content: TableContent) -> Iterator[Reached | Finding]:
+        location = content.metadata_location
+        try:
+            metadata = decode_metadata(self._files.read(location), location)
+        except HeadwaterError as error:
+            yield Finding(table, Fault.UNREADABLE, location, error.message)
+            return
+        for each in reach_leniently(self._files, metadata, metadata_location=location):
+            if isinstance(each, Unreadable):
+                yield Finding(table, Fault.UNREADABLE, each.location, each.error.message)
+            elif each.kind is not ReachKind.METADATA_LOG:
+                yield each
+
+    def _look(self, table: str, some: Sequence[Reached | Finding], exempt: list[str]) -> tuple[list[Finding], int]:
+        findings = [each for each in some if isinstance(each, Finding)]
+        reached = [each for each in some if isinstance(each, Reached)]
+        for each in reached:
+            if not each.location.startswith(self._local):
+                if each.location.startswith(self._exempt):
+                    exempt.append(each.location)
+                else:
+                    findings.append(Finding(table, Fault.FOREIGN_PATH, each.location, f"not under {self._local}"))
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="check") as pool:
+            looked = pool.map(lambda each: self._one(table, each), reached)
+        return [*findings, *(each for each in looked if each is not None)], len(reached)
+
+    def _one(self, table: str, each: Reached) -> Finding | None:
+        try:
+            store, path = self._files.place(each.location)
+            size_bytes = store.head(path).size_bytes
+        except ObjectNotFoundError:
+            return Finding(table, Fault.MISSING, each.location, str(each.kind.value))
+        except HeadwaterError as error:
+            return Finding(table, Fault.UNREADABLE, each.location, error.message)
+        if each.size_bytes is not None and size_bytes != each.size_bytes:
+            told = f"{size_bytes} bytes, and {each.size_bytes} by the metadata"
+            return Finding(table, Fault.SIZE, each.location, told)
+        return None
+
+    def _compare(
+        self, shown: Mapping[TableKey, TableContent], origin: str, count_rows: CountRows
+    ) -> tuple[dict[str, int], list[Finding]]:
+        main = _tables(self._catalog.contents(origin))
+        rows: dict[str, int] = {}
+        findings = [Finding(str(key), Fault.OTHER_ROWS, "", "main has no such table") for key in shown.keys() - main]
+        for key, content in main.items():
+            if key not in shown:
+                findings.append(Finding(str(key), Fault.OTHER_ROWS, "", "the replica has no such table"))
+                continue
+            ours, theirs = count_rows(shown[key].metadata_location), count_rows(content.metadata_location)
+            rows[str(key)] = ours.count
+            if ours != theirs:
+                told = f"{ours.count} rows with checksum {ours.checksum}; main: {theirs.count} with {theirs.checksum}"
+                findings.append(Finding(str(key), Fault.OTHER_ROWS, shown[key].metadata_location, told))
+        return rows, findings
+
+
+def _kept_at(registry: Registry, override: Override) -> str:
+    """Where all regions read what an override covers: where it is, if its region is at home there (R8)."""
+    home = registry.region(override.to_region).local_prefix
+    return override.match_from if override.match_from.startswith(home) else home
+
+
+def _tables(contents: Iterator[tuple[TableKey, Content]]) -> dict[TableKey, TableContent]:
+    return {key: each for key, each in contents if isinstance(each, TableContent)}
+
+
+def _in_parts(reached: Iterator[Reached | Finding]) -> Iterator[list[Reached | Finding]]:
+    while some := list(islice(reached, _AT_ONCE)):
+        yield some

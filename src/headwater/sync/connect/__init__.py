@@ -1,0 +1,1 @@
+"""Settings with which an engine reads a replica, and writes beside it."""

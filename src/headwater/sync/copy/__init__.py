@@ -1,0 +1,1 @@
+"""Copy: bring the bytes of planned files to where the replica will look for them."""

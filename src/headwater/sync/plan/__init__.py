@@ -1,0 +1,1 @@
+"""The second step: which files are copied, from where to where, in which batches."""

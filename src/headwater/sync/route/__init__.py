@@ -1,0 +1,1 @@
+"""Where a reader of a region should read now."""
