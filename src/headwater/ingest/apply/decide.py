@@ -1,0 +1,161 @@
+"""What a request means, before anything is done: everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.ingest.apply.model import (
+    BadRequestError,
+    Rows,
+    StreamChange,
+    TableUpdate,
+    UpdateRequest,
+    WrongNodeError,
+)
+from headwater.ingest.keys import Keys, encode, virtual_nodes
+from headwater.ingest.model import Position, Stream, TableShape
+
+
+def changes(
+    request: UpdateRequest, tables: Mapping[str, TableShape], virtual_node_count: int, owned: frozenset[int]
+) -> tuple[StreamChange, ...]:
+    """The changes of each stream, in the order of streams. Raises, and nothing was done."""
+    if request.position.timestamp <= 0:
+        raise BadRequestError("the timestamp of a request is above 0", timestamp=request.position.timestamp)
+    seen: set[Stream] = set()
+    found = []
+    for update in request.updates:
+        change = _change(update, request.position, tables, virtual_node_count, owned)
+        if change.stream in seen:
+            raise BadRequestError(
+                f"{update.table} at virtual node {update.virtual_node} is in the request twice",
+                hint="put its rows together",
+            )
+        seen.add(change.stream)
+        found.append(change)
+    return tuple(sorted(found, key=lambda each: each.stream))
+
+
+def is_applied(position: Position, applied: Position | None) -> bool:
+    """Whether a request was applied before: it is acknowledged without effect (I10)."""
+    return applied is not None and position <= applied
+
+
+def _change(
+    update: TableUpdate,
+    position: Position,
+    tables: Mapping[str, TableShape],
+    virtual_node_count: int,
+    owned: frozenset[int],
+) -> StreamChange:
+    shape = tables.get(update.table)
+    if shape is None:
+        raise BadRequestError(f"table {update.table} is unknown", hint="the node takes " + ", ".join(sorted(tables)))
+    if update.key_timestamp != position.timestamp:
+        raise BadRequestError(
+            f"keys of {update.table} say timestamp {update.key_timestamp}, the request {position.timestamp}",
+            hint="all effects of one transaction carry its timestamp",
+        )
+    if update.virtual_node not in owned:
+        raise WrongNodeError(
+            f"virtual node {update.virtual_node} lives on another node",
+            hint="send it to the node that the topology names",
+            virtual_node=update.virtual_node,
+        )
+    keys = _fitted(update.deletes, _key_schema(shape), shape, "deletes")
+    deletes = encode(keys, shape.key)
+    inserts = _rows(update.inserts, shape, "inserts")
+    updates = _rows(update.updates, shape, "updates")
+    for each in (deletes, inserts.keys, updates.keys):
+        _refuse_strangers(each, update, virtual_node_count)
+    return _collapsed(Stream(shape.id, update.virtual_node), shape, deletes, inserts, updates)
+
+
+def _collapsed(stream: Stream, shape: TableShape, deletes: Keys, inserts: Rows, updates: Rows) -> StreamChange:
+    """All of a request has one timestamp, so of each key only its last row can ever be seen."""
+    inserted = _last_of_each(inserts)
+    updated = _last_of_each(updates)
+    if len(updated) and len(inserted) and updated.keys.is_in(inserted.keys).any():
+        raise BadRequestError(
+            f"a key of {shape.name} is both in updates and in inserts",
+            hint="send a row that is replaced as its key in deletes and the row in inserts",
+        )
+    if len(updated) and len(deletes) and updated.keys.is_in(deletes).any():
+        raise BadRequestError(
+            f"a key of {shape.name} is both in updates and in deletes", hint="send deletes and inserts instead"
+        )
+    ended = deletes.take(deletes.last_positions())
+    if len(ended) and len(inserted):
+        ended = ended.take(np.flatnonzero(~ended.is_in(inserted.keys)))
+    return StreamChange(stream, shape, ended, inserted, updated)
+
+
+def _last_of_each(rows: Rows) -> Rows:
+    positions = rows.keys.last_positions()
+    if len(positions) == len(rows):
+        return rows
+    return Rows(rows.batch.take(pa.array(positions)), rows.keys.take(positions))
+
+
+def _rows(batch: pa.RecordBatch | None, shape: TableShape, part: str) -> Rows:
+    fitted = _fitted(batch, shape.schema, shape, part)
+    return Rows(fitted, encode(fitted, shape.key))
+
+
+def _key_schema(shape: TableShape) -> pa.Schema:
+    return pa.schema([shape.schema.field(name) for name in shape.key])
+
+
+def _fitted(batch: pa.RecordBatch | None, schema: pa.Schema, shape: TableShape, part: str) -> pa.RecordBatch:
+    """The batch with exactly these columns, in their order; or a reason why not."""
+    if batch is None:
+        return _empty(schema)
+    names = batch.schema.names
+    if unknown := [name for name in names if name not in schema.names]:
+        raise BadRequestError(f"{shape.name} has no column {unknown[0]} ({part})", hint=_columns(schema))
+    if missing := [name for name in schema.names if name not in names]:
+        raise BadRequestError(f"column {missing[0]} of {shape.name} is missing in {part}", hint=_columns(schema))
+    if len(set(names)) != len(names):
+        raise BadRequestError(f"a column of {shape.name} is in {part} twice", hint=_columns(schema))
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        if column.type != field.type:
+            raise BadRequestError(
+                f"column {field.name} of {shape.name} is {field.type}, and {part} bring {column.type}",
+                hint="cast it before sending",
+            )
+        if not field.nullable and column.null_count:
+            raise BadRequestError(
+                f"column {field.name} of {shape.name} is null in row {_first_null(column)} of {part}",
+                hint="it is part of the key" if field.name in shape.key else "it is required",
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+
+
+def _first_null(column: pa.Array) -> int:
+    return int(pc.index(pc.is_null(column), pa.scalar(True)).as_py())
+
+
+def _columns(schema: pa.Schema) -> str:
+    return "columns: " + ", ".join(f"{each.name} {each.type}" for each in schema)
+
+
+def _refuse_strangers(keys: Keys, update: TableUpdate, count: int) -> None:
+    if not len(keys):
+        return
+    homes = virtual_nodes(keys.hashes(), count)
+    if (wrong := np.flatnonzero(homes != update.virtual_node)).size:
+        raise BadRequestError(
+            f"row {wrong[0]} of {update.table} belongs to virtual node {homes[wrong[0]]}, not {update.virtual_node}",
+            hint="keys are spread by the hash that docs/formats.md describes",
+        )

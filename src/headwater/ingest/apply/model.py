@@ -1,0 +1,72 @@
+"""What a writer asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.ingest.keys import Keys
+from headwater.ingest.model import Position, Stream, TableShape, Timestamp
+from headwater.kernel.errors import HeadwaterError, RefusedError, UsageError
+
+
+class BadRequestError(UsageError):
+    """The request is wrong, and nothing of it was done."""
+
+
+class WrongNodeError(RefusedError):
+    """The virtual node lives elsewhere; nothing was done."""
+
+
+class NodeFailedError(HeadwaterError):
+    """The node cannot say any more what it holds, and takes nothing until it has recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableUpdate:
+    """Changes of one table's rows of one virtual node, as they came.
+
+    `deletes` are keys; `inserts` and `updates` are whole rows. A replace is a key in `deletes` and its row in `inserts`.
+    """
+
+    table: str
+    virtual_node: int
+    key_timestamp: Timestamp
+    deletes: pa.RecordBatch | None = None
+    inserts: pa.RecordBatch | None = None
+    updates: pa.RecordBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """What is acknowledged whole, or not at all."""
+
+    position: Position
+    updates: tuple[TableUpdate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows and their keys, each key once."""
+
+    batch: pa.RecordBatch
+    keys: Keys
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChange:
+    """A checked change of one stream. No key is in two parts of it, and none twice.
+
+    `deleted` keys end; `replaced` and `inserted` rows take the place of what their keys had, by the orders of replace
+    (DELETE, then INSERT) and of UPDATE.
+    """
+
+    stream: Stream
+    shape: TableShape
+    deleted: Keys
+    replaced: Rows
+    updated: Rows

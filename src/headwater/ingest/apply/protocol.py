@@ -1,0 +1,251 @@
+"""Requests become effects on visibility, index and buffer, in an order that readers cannot catch half way.
+
+Promise: when `apply` returns, every effect of the request is complete, and only then may its transaction commit, so that
+the high watermark passes it. When it raises, each key of the request is either as it was, or gone, or new, and readers,
+index and flush agree on which; sending the request again makes it whole. What can be refused is refused before the first
+effect. When not even that can be made true the node fails, and takes nothing more.
+
+Within a stream, one request at a time:
+
+    DELETE    resolve → visibility delete → tombstone
+    INSERT    append pending → main index → primary → publish visible
+    replace   DELETE, then INSERT, at the same timestamp
+    UPDATE    resolve → append pending → main index → visibility delete → primary → publish visible
+
+A replace writes no tombstone, because the entry of the new row at the same timestamp takes its place; its compensation
+does. An INSERT of a key that is there replaces it: a key has one row.
+
+| it fails at | what is done | what is true then |
+|---|---|---|
+| resolve | nothing | all is as it was |
+| visibility delete, tombstone (DELETE, replace) | the delete is made whole | the old row is gone |
+| append, main index, primary (INSERT) | new rows hidden, entries removed, keys end | neither old nor new row is there |
+| append, main index (UPDATE) | new rows hidden, entries removed | the old row is there |
+| visibility delete, primary (UPDATE) | new rows hidden, entries removed, keys end | neither is there |
+| any of these repairs | the node fails | nothing is answered |
+
+A request at or below the applied position of its stream was applied before, and is acknowledged without effect (I10).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from headwater.ingest.apply.decide import changes, is_applied
+from headwater.ingest.apply.model import NodeFailedError, Rows, StreamChange, UpdateRequest
+from headwater.ingest.buffer.buffers import Buffers
+from headwater.ingest.buffer.model import AppendHandle
+from headwater.ingest.buffer.stream import Outcome, StreamBuffer
+from headwater.ingest.keys import Keys
+from headwater.ingest.model import (
+    Bools,
+    Int64s,
+    Locations,
+    Position,
+    Resolved,
+    RowRange,
+    Stream,
+    TableShape,
+    Timestamp,
+)
+from headwater.ingest.visibility.index import VisibilityIndex
+
+
+class LocalIndex(Protocol):
+    """The staged calls of the index; each is whole or without effect, and raises when its backend fails."""
+
+    def allocate(self, count: int) -> int: ...
+
+    def resolve_primary(self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools]) -> Resolved: ...
+
+    def put_main_index_entries(self, ranges: tuple[RowRange, ...]) -> None: ...
+
+    def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None: ...
+
+    def tombstone_primary_resolved(
+        self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved
+    ) -> None: ...
+
+    def update_primary_resolved(
+        self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
+    ) -> None: ...
+
+    def delete_main_index_range(self, first_row_id: int, last_row_id: int) -> None: ...
+
+
+class Applier:
+    """Applies requests. Streams go side by side, each stream takes one request at a time. Safe to share among threads."""
+
+    def __init__(
+        self,
+        *,
+        tables: Mapping[str, TableShape],
+        virtual_node_count: int,
+        owned: frozenset[int],
+        index: LocalIndex,
+        buffers: Buffers,
+        visibility: VisibilityIndex,
+    ) -> None:
+        self._tables = tables
+        self._virtual_node_count = virtual_node_count
+        self._owned = owned
+        self._index = index
+        self._buffers = buffers
+        self._visibility = visibility
+        self._guard = threading.Lock()
+        self._turns: dict[Stream, threading.RLock] = {}
+        self._applied: dict[Stream, Position] = {}
+        self._failure: BaseException | None = None
+
+    def apply(self, request: UpdateRequest) -> None:
+        """Do all that the request asks for."""
+        self.refuse_failed()
+        wanted = changes(request, self._tables, self._virtual_node_count, self._owned)
+        self._buffers.refuse_more()
+        for change in wanted:
+            with self.turn(change.stream):
+                self.refuse_failed()
+                if is_applied(request.position, self._applied.get(change.stream)):
+                    continue
+                self._apply(change, request.position.timestamp)
+                self._applied[change.stream] = request.position
+
+    def applied(self, stream: Stream) -> Position | None:
+        """How far the stream has come."""
+        return self._applied.get(stream)
+
+    @contextmanager
+    def turn(self, stream: Stream) -> Iterator[None]:
+        """For as long as this lasts nobody else writes to the stream."""
+        with self._guard:
+            lock = self._turns.setdefault(stream, threading.RLock())
+        with lock:
+            yield
+
+    def fail(self, error: BaseException) -> None:
+        """The node cannot vouch for itself any more."""
+        self._failure = self._failure or error
+
+    def refuse_failed(self) -> None:
+        """Raise when the node has failed."""
+        if self._failure is not None:
+            raise NodeFailedError(
+                f"the node has failed: {self._failure}", hint="start it again; it recovers from its checkpoint"
+            ) from self._failure
+
+    # One change of one stream.
+
+    def _apply(self, change: StreamChange, timestamp: Timestamp) -> None:
+        buffer = self._buffers.add(change.stream, change.shape)
+        self._delete(buffer, change, timestamp)
+        if len(change.replaced):
+            self._insert(buffer, change.replaced, timestamp)
+        if len(change.updated):
+            self._update(buffer, change.updated, timestamp)
+
+    def _delete(self, buffer: StreamBuffer, change: StreamChange, timestamp: Timestamp) -> None:
+        for keys, is_replaced in ((change.deleted, False), (change.replaced.keys, True)):
+            if not len(keys):
+                continue
+            found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files)
+            with self._or_ended(buffer, keys, timestamp):
+                self._delete_visible(buffer, found, timestamp)
+                if not is_replaced:
+                    self._tombstone(buffer, keys, found, timestamp)
+
+    def _insert(self, buffer: StreamBuffer, rows: Rows, timestamp: Timestamp) -> None:
+        with self._or_ended(buffer, rows.keys, timestamp), self._appended(buffer, rows, timestamp) as handle:
+            self._index.put_main_index_entries(handle.ranges)
+            self._index.put_primary_entries_only(buffer.shape.id, rows.keys, timestamp, _row_ids(handle))
+
+    def _update(self, buffer: StreamBuffer, rows: Rows, timestamp: Timestamp) -> None:
+        found = self._index.resolve_primary(buffer.shape.id, rows.keys, buffer.visible_files)
+        with self._appended(buffer, rows, timestamp) as handle:
+            self._index.put_main_index_entries(handle.ranges)
+            with self._or_ended(buffer, rows.keys, timestamp):
+                self._delete_visible(buffer, found, timestamp)
+                self._index.update_primary_resolved(buffer.shape.id, rows.keys, timestamp, found, _row_ids(handle))
+
+    @contextmanager
+    def _appended(self, buffer: StreamBuffer, rows: Rows, timestamp: Timestamp) -> Iterator[AppendHandle]:
+        """Rows that are published when the block ends, and hidden for good when it fails."""
+        handle = buffer.append_pending(rows.batch, timestamp, self._index.allocate(len(rows)))
+        try:
+            yield handle
+        except Exception:
+            with self._or_failed():
+                buffer.publish_pending_append(handle, Outcome.HIDDEN)
+                for each in handle.ranges:
+                    self._index.delete_main_index_range(each.first_row_id, each.last_row_id)
+            raise
+        buffer.publish_pending_append(handle, Outcome.VISIBLE)
+
+    @contextmanager
+    def _or_ended(self, buffer: StreamBuffer, keys: Keys, timestamp: Timestamp) -> Iterator[None]:
+        """When the block fails, whatever these keys have ends: in visibility, then in the index."""
+        try:
+            yield
+        except Exception:
+            with self._or_failed():
+                found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files)
+                self._delete_visible(buffer, found, timestamp)
+                self._tombstone(buffer, keys, found, timestamp)
+            raise
+
+    @contextmanager
+    def _or_failed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.fail(error)
+            raise NodeFailedError(
+                f"what a failed request had begun could not be undone: {error}",
+                hint="start the node again; it recovers from its checkpoint",
+            ) from error
+
+    def _tombstone(self, buffer: StreamBuffer, keys: Keys, found: Resolved, timestamp: Timestamp) -> None:
+        chosen = np.flatnonzero(found.is_found)
+        if len(chosen):
+            self._index.tombstone_primary_resolved(
+                buffer.shape.id, keys.take(chosen), timestamp, _taken(found, chosen)
+            )
+
+    def _delete_visible(self, buffer: StreamBuffer, found: Resolved, timestamp: Timestamp) -> None:
+        """Rows that are not REGULAR yet are deleted in their buffer, which hands them over with the file (I18)."""
+        for file_id, row_group, offsets in by_row_group(_chosen(found.locations, found.is_found)):
+            group = buffer.visibility_of(file_id, row_group) or self._visibility.get(file_id, row_group)
+            group.delete(offsets, timestamp)
+
+
+def by_row_group(rows: Locations) -> Iterator[tuple[int, int, Int64s]]:
+    """The offsets of each row group."""
+    if not len(rows):
+        return
+    order = np.lexsort((rows.row_groups, rows.file_ids))
+    files, groups, offsets = rows.file_ids[order], rows.row_groups[order], rows.offsets[order]
+    edges = np.flatnonzero((np.diff(files) != 0) | (np.diff(groups) != 0)) + 1
+    for start, end in zip([0, *edges], [*edges, len(order)], strict=True):
+        yield int(files[start]), int(groups[start]), offsets[start:end]
+
+
+def _row_ids(handle: AppendHandle) -> Int64s:
+    return np.arange(handle.ranges[0].first_row_id, handle.ranges[-1].last_row_id + 1, dtype=np.int64)
+
+
+def _chosen(rows: Locations, which: Bools) -> Locations:
+    return Locations(rows.file_ids[which], rows.row_groups[which], rows.offsets[which])
+
+
+def _taken(found: Resolved, which: Int64s) -> Resolved:
+    rows = found.locations
+    return Resolved(
+        found.is_found[which],
+        found.row_ids[which],
+        found.timestamps[which],
+        Locations(rows.file_ids[which], rows.row_groups[which], rows.offsets[which]),
+    )

@@ -1,0 +1,1 @@
+"""Rows on their way from a request to a file: blocks, segments, the publisher of each stream, and the registry."""

@@ -1,0 +1,92 @@
+"""A sealed segment becomes a Parquet file: one row group for each block, and a footer that says what memory knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.ingest.buffer.model import FileCheckError
+from headwater.ingest.buffer.segment import Segment
+from headwater.ingest.model import TIMESTAMP_COLUMN, TIMESTAMP_FIELD_ID
+from headwater.storage.errors import PreconditionFailedError
+from headwater.storage.port import Create, ObjectStore
+
+_TAIL_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How files are written."""
+
+    compression: str = "zstd"
+    compression_level: int | None = 1
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of a data file: the table's, and when each row was committed."""
+    marks = {b"PARQUET:field_id": str(TIMESTAMP_FIELD_ID).encode()}
+    return schema.append(pa.field(TIMESTAMP_COLUMN, pa.int64(), nullable=False, metadata=marks))
+
+
+def encode(segment: Segment, schema: pa.Schema, form: FileFormat) -> bytes:
+    """The bytes of the file. The same segment gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        stored_schema(schema),
+        compression=form.compression,
+        compression_level=form.compression_level,
+        write_page_checksum=True,
+        store_schema=False,
+    ) as writer:
+        for block in segment.blocks:
+            writer.write_table(block.view().rows, row_group_size=block.capacity)
+    return bytes(sink.getvalue())
+
+
+def store(segment: Segment, data: bytes, files: ObjectStore) -> None:
+    """Put the file, and make sure that it is there as it was made. A second time changes nothing."""
+    try:
+        files.put(segment.name, data, Create())
+    except PreconditionFailedError:
+        if files.get(segment.name).data != data:
+            raise FileCheckError(
+                f"{segment.name} is there with other bytes",
+                hint="two nodes may run with one name: stop one of them",
+                file_id=segment.file_id,
+            ) from None
+    _check_stored(segment, data, files)
+
+
+def _check_stored(segment: Segment, data: bytes, files: ObjectStore) -> None:
+    size = files.head(segment.name).size_bytes
+    if size != len(data):
+        raise FileCheckError(
+            f"{segment.name} has {size} bytes, and {len(data)} were written", file_id=segment.file_id, size_bytes=size
+        )
+    footer_bytes = int.from_bytes(data[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
+    tail = files.get(segment.name, span=(size - footer_bytes, size)).data
+    if tail != data[-footer_bytes:]:
+        raise FileCheckError(f"the footer of {segment.name} is not what was written", file_id=segment.file_id)
+    check_footer(segment, pq.read_metadata(pa.BufferReader(data)))
+
+
+def check_footer(segment: Segment, footer: pq.FileMetaData) -> None:
+    """The footer's counts and timestamps equal the truth in memory."""
+    place = footer.schema.names.index(TIMESTAMP_COLUMN)
+    said = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    statistics = [group.column(place).statistics for group in said]
+    found = (
+        tuple(group.num_rows for group in said),
+        min((each.min for each in statistics), default=None),
+        max((each.max for each in statistics), default=None),
+    )
+    known = (tuple(block.visible_size for block in segment.blocks), segment.min_timestamp, segment.max_timestamp)
+    if found != known:
+        raise FileCheckError(
+            f"the footer of {segment.name} says {found}, and the buffer knows {known}",
+            hint="rows, least and greatest commit timestamp by row group",
+            file_id=segment.file_id,
+        )

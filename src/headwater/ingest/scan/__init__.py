@@ -1,0 +1,1 @@
+"""Rows of a table as they are at a timestamp."""

@@ -1,0 +1,109 @@
+"""What a scan reads of each part, and which rows it takes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.ingest.apply.model import BadRequestError
+from headwater.ingest.model import TIMESTAMP_COLUMN, TableShape
+from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
+
+_OPERATORS: dict[Comparison, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_EQUAL: operator.ge,
+}
+
+
+def output_schema(request: ScanRequest, shape: TableShape) -> pa.Schema:
+    """The columns that the scan gives, in the order in which they were asked for."""
+    if request.columns is None:
+        return shape.schema
+    for name in (*request.columns, *(each.column for each in request.predicates)):
+        _refuse_unknown(name, shape)
+    if len(set(request.columns)) != len(request.columns):
+        raise BadRequestError(f"a column of {shape.name} is asked for twice", hint="name each once")
+    return pa.schema([shape.schema.field(name) for name in request.columns])
+
+
+def columns_to_read(request: ScanRequest, schema: pa.Schema, has_later_rows: bool) -> list[str]:
+    """What is read of a part: the output, what is compared, and timestamps only where a row may be too young."""
+    names = [*schema.names, *(each.column for each in request.predicates)]
+    if has_later_rows:
+        names.append(TIMESTAMP_COLUMN)
+    return list(dict.fromkeys(names))
+
+
+def row_filter(predicates: Sequence[Predicate], shape: TableShape) -> pc.Expression | None:
+    """All predicates as one expression."""
+    parts = [_expression(each, shape) for each in predicates]
+    return reduce(operator.and_, parts) if parts else None
+
+
+def may_hold(predicates: Sequence[Predicate], shape: TableShape, group: pq.RowGroupMetaData) -> bool:
+    """Whether a row group can have a row that fits, by its statistics; in doubt it may."""
+    places = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    return all(_may_hold(each, shape, places.get(each.column)) for each in predicates)
+
+
+def _may_hold(predicate: Predicate, shape: TableShape, column: pq.ColumnChunkMetaData | None) -> bool:
+    type_ = shape.schema.field(predicate.column).type
+    if column is None or not column.is_stats_set or not pa.types.is_integer(type_):
+        return True
+    statistics = column.statistics
+    if not statistics.has_min_max or not isinstance(predicate.literal, int):
+        return True
+    low, high, wanted = statistics.min, statistics.max, predicate.literal
+    match predicate.comparison:
+        case Comparison.EQUAL:
+            return bool(low <= wanted <= high)
+        case Comparison.LESS:
+            return bool(low < wanted)
+        case Comparison.LESS_EQUAL:
+            return bool(low <= wanted)
+        case Comparison.GREATER:
+            return bool(high > wanted)
+        case Comparison.GREATER_EQUAL:
+            return bool(high >= wanted)
+    return True
+
+
+def _expression(predicate: Predicate, shape: TableShape) -> pc.Expression:
+    _refuse_unknown(predicate.column, shape)
+    field = pc.field(predicate.column)
+    if predicate.comparison is Comparison.IS_NULL:
+        return field.is_null()
+    if predicate.comparison is Comparison.IS_NOT_NULL:
+        return ~field.is_null()
+    return _OPERATORS[predicate.comparison](field, pc.scalar(_literal(predicate, shape)))
+
+
+def _literal(predicate: Predicate, shape: TableShape) -> pa.Scalar:
+    wanted: pa.DataType = shape.schema.field(predicate.column).type
+    value: Any = predicate.literal
+    try:
+        made = pa.scalar(value)
+        if made.type == wanted:
+            return made
+        return made.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise BadRequestError(
+            f"{predicate.column} is {wanted}, and {value!r} cannot be compared with it", hint=str(error)
+        ) from error
+
+
+def _refuse_unknown(name: str, shape: TableShape) -> None:
+    if name not in shape.schema.names:
+        raise BadRequestError(
+            f"{shape.name} has no column {name}", hint="columns: " + ", ".join(shape.schema.names), column=name
+        )
