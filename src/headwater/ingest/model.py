@@ -44,13 +44,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table as the node takes it. Fields carry their Iceberg ids (`PARQUET:field_id`)."""
+    """A table as the node takes it. Fields carry their Iceberg ids (`PARQUET:field_id`).
+
+    `folder` is where its files are in the node's store; the file table knows it as `path_id`.
+    """
 
     id: int
     name: str
     schema: pa.Schema
     key: tuple[str, ...]
     path_id: int
+    folder: str
     version: int = 1
 
 

@@ -78,6 +78,13 @@ class Failpoint(enum.StrEnum):
     OPTIMIZE_AFTER_JOB = "optimize.after-job"
     OPTIMIZE_AFTER_FILES = "optimize.after-files"
 
+    TIMESTAMPS_AFTER_PERSIST = "ingest.timestamps.after-persist"
+
+    PRIMARY_BEFORE_COMMIT = "ingest.primary.before-commit"
+    MAIN_AFTER_RESERVE = "ingest.main.after-reserve"
+    MAIN_FLUSH_AFTER_SNAPSHOT = "ingest.main.flush.after-snapshot"
+    MAIN_FLUSH_AFTER_COMMIT = "ingest.main.flush.after-commit"
+
 
 class Action(enum.StrEnum):
     """What an armed failpoint does."""

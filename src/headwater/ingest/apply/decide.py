@@ -143,7 +143,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _first_null(column: pa.Array) -> int:
-    return int(pc.index(pc.is_null(column), pa.scalar(True)).as_py())
+    return int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
 
 
 def _columns(schema: pa.Schema) -> str:

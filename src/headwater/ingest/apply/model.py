@@ -19,6 +19,10 @@ class WrongNodeError(RefusedError):
     """The virtual node lives elsewhere; nothing was done."""
 
 
+class BackInTimeError(RefusedError):
+    """A key has a version that is younger than the request; nothing was done."""
+
+
 class NodeFailedError(HeadwaterError):
     """The node cannot say any more what it holds, and takes nothing until it has recovered."""
 
@@ -27,7 +31,7 @@ class NodeFailedError(HeadwaterError):
 class TableUpdate:
     """Changes of one table's rows of one virtual node, as they came.
 
-    `deletes` are keys; `inserts` and `updates` are whole rows. A replace is a key in `deletes` and its row in `inserts`.
+    `deletes` are keys, `inserts` and `updates` whole rows. A replace is a key in `deletes` and its row in `inserts`.
     """
 
     table: str
@@ -54,15 +58,15 @@ class Rows:
     keys: Keys
 
     def __len__(self) -> int:
-        return self.batch.num_rows
+        return len(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChange:
     """A checked change of one stream. No key is in two parts of it, and none twice.
 
-    `deleted` keys end; `replaced` and `inserted` rows take the place of what their keys had, by the orders of replace
-    (DELETE, then INSERT) and of UPDATE.
+    `deleted` keys end; `replaced` and `updated` rows take the place of what their keys had, by the order of replace
+    (DELETE, then INSERT) and by that of UPDATE.
     """
 
     stream: Stream

@@ -1,11 +1,11 @@
 """Requests become effects on visibility, index and buffer, in an order that readers cannot catch half way.
 
-Promise: when `apply` returns, every effect of the request is complete, and only then may its transaction commit, so that
-the high watermark passes it. When it raises, each key of the request is either as it was, or gone, or new, and readers,
-index and flush agree on which; sending the request again makes it whole. What can be refused is refused before the first
-effect. When not even that can be made true the node fails, and takes nothing more.
+Promise: when `apply` returns, every effect of the request is complete, and only then may its transaction commit, so
+that the high watermark passes it. When it raises, each key of the request is either as it was, or gone, or new, and
+readers, index and flush agree on which; sending the request again makes it whole. What can be refused is refused before
+the first effect. When not even that can be made true the node fails, and takes nothing more.
 
-Within a stream, one request at a time:
+Within a stream, one request at a time, all of its keys resolved before its first effect:
 
     DELETE    resolve → visibility delete → tombstone
     INSERT    append pending → main index → primary → publish visible
@@ -37,7 +37,7 @@ from typing import Protocol
 import numpy as np
 
 from headwater.ingest.apply.decide import changes, is_applied
-from headwater.ingest.apply.model import NodeFailedError, Rows, StreamChange, UpdateRequest
+from headwater.ingest.apply.model import BackInTimeError, NodeFailedError, Rows, StreamChange, UpdateRequest
 from headwater.ingest.buffer.buffers import Buffers
 from headwater.ingest.buffer.model import AppendHandle
 from headwater.ingest.buffer.stream import Outcome, StreamBuffer
@@ -53,33 +53,45 @@ from headwater.ingest.model import (
     TableShape,
     Timestamp,
 )
-from headwater.ingest.visibility.index import VisibilityIndex
+from headwater.ingest.visibility.index import VisibilityIndex, delete_rows
 
 
 class LocalIndex(Protocol):
     """The staged calls of the index; each is whole or without effect, and raises when its backend fails."""
 
-    def allocate(self, count: int) -> int: ...
+    def allocate(self, count: int) -> int:
+        """Row ids that nobody has: the first of so many."""
+        ...
 
-    def resolve_primary(self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools]) -> Resolved: ...
+    def resolve_primary(self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools]) -> Resolved:
+        """The newest version of each key."""
+        ...
 
     def put_main_index_entries(self, ranges: tuple[RowRange, ...]) -> None: ...
 
-    def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None: ...
+    def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
+        """Which row each key has from now on."""
+        ...
 
     def tombstone_primary_resolved(
         self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved
-    ) -> None: ...
+    ) -> None:
+        """Each key has no row from now on."""
+        ...
 
     def update_primary_resolved(
         self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
-    ) -> None: ...
+    ) -> None:
+        """Which row each key has in place of the resolved one."""
+        ...
 
-    def delete_main_index_range(self, first_row_id: int, last_row_id: int) -> None: ...
+    def delete_main_index_range(self, first_row_id: int, last_row_id: int) -> None:
+        """Forget where these rows are."""
+        ...
 
 
 class Applier:
-    """Applies requests. Streams go side by side, each stream takes one request at a time. Safe to share among threads."""
+    """Applies requests: streams side by side, each stream one request at a time. Safe to share among threads."""
 
     def __init__(
         self,
@@ -90,7 +102,9 @@ class Applier:
         index: LocalIndex,
         buffers: Buffers,
         visibility: VisibilityIndex,
+        fail: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
+        self._fail = fail
         self._tables = tables
         self._virtual_node_count = virtual_node_count
         self._owned = owned
@@ -130,6 +144,7 @@ class Applier:
     def fail(self, error: BaseException) -> None:
         """The node cannot vouch for itself any more."""
         self._failure = self._failure or error
+        self._fail(error)
 
     def refuse_failed(self) -> None:
         """Raise when the node has failed."""
@@ -142,29 +157,38 @@ class Applier:
 
     def _apply(self, change: StreamChange, timestamp: Timestamp) -> None:
         buffer = self._buffers.add(change.stream, change.shape)
-        self._delete(buffer, change, timestamp)
+        deleted, replaced, updated = (
+            self._resolved(buffer, keys, timestamp)
+            for keys in (change.deleted, change.replaced.keys, change.updated.keys)
+        )
+        if len(change.deleted):
+            with self._or_ended(buffer, change.deleted, timestamp):
+                self._delete_visible(buffer, deleted, timestamp)
+                self._tombstone(buffer, change.deleted, deleted, timestamp)
         if len(change.replaced):
-            self._insert(buffer, change.replaced, timestamp)
+            with self._or_ended(buffer, change.replaced.keys, timestamp):
+                self._delete_visible(buffer, replaced, timestamp)
+                self._insert(buffer, change.replaced, timestamp)
         if len(change.updated):
-            self._update(buffer, change.updated, timestamp)
+            self._update(buffer, change.updated, updated, timestamp)
 
-    def _delete(self, buffer: StreamBuffer, change: StreamChange, timestamp: Timestamp) -> None:
-        for keys, is_replaced in ((change.deleted, False), (change.replaced.keys, True)):
-            if not len(keys):
-                continue
-            found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files)
-            with self._or_ended(buffer, keys, timestamp):
-                self._delete_visible(buffer, found, timestamp)
-                if not is_replaced:
-                    self._tombstone(buffer, keys, found, timestamp)
+    def _resolved(self, buffer: StreamBuffer, keys: Keys, timestamp: Timestamp) -> Resolved:
+        """What the keys have, before anything is done; a key never goes back in time."""
+        found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files)
+        if (later := np.flatnonzero(found.timestamps > timestamp)).size:
+            raise BackInTimeError(
+                f"row {later[0]} of {buffer.shape.name} changed at {found.timestamps[later[0]]}, after {timestamp}",
+                hint="send the changes of a key in the order of their timestamps",
+                timestamp=timestamp,
+            )
+        return found
 
     def _insert(self, buffer: StreamBuffer, rows: Rows, timestamp: Timestamp) -> None:
-        with self._or_ended(buffer, rows.keys, timestamp), self._appended(buffer, rows, timestamp) as handle:
+        with self._appended(buffer, rows, timestamp) as handle:
             self._index.put_main_index_entries(handle.ranges)
             self._index.put_primary_entries_only(buffer.shape.id, rows.keys, timestamp, _row_ids(handle))
 
-    def _update(self, buffer: StreamBuffer, rows: Rows, timestamp: Timestamp) -> None:
-        found = self._index.resolve_primary(buffer.shape.id, rows.keys, buffer.visible_files)
+    def _update(self, buffer: StreamBuffer, rows: Rows, found: Resolved, timestamp: Timestamp) -> None:
         with self._appended(buffer, rows, timestamp) as handle:
             self._index.put_main_index_entries(handle.ranges)
             with self._or_ended(buffer, rows.keys, timestamp):
@@ -211,26 +235,13 @@ class Applier:
     def _tombstone(self, buffer: StreamBuffer, keys: Keys, found: Resolved, timestamp: Timestamp) -> None:
         chosen = np.flatnonzero(found.is_found)
         if len(chosen):
-            self._index.tombstone_primary_resolved(
-                buffer.shape.id, keys.take(chosen), timestamp, _taken(found, chosen)
-            )
+            self._index.tombstone_primary_resolved(buffer.shape.id, keys.take(chosen), timestamp, _taken(found, chosen))
 
     def _delete_visible(self, buffer: StreamBuffer, found: Resolved, timestamp: Timestamp) -> None:
         """Rows that are not REGULAR yet are deleted in their buffer, which hands them over with the file (I18)."""
-        for file_id, row_group, offsets in by_row_group(_chosen(found.locations, found.is_found)):
-            group = buffer.visibility_of(file_id, row_group) or self._visibility.get(file_id, row_group)
-            group.delete(offsets, timestamp)
-
-
-def by_row_group(rows: Locations) -> Iterator[tuple[int, int, Int64s]]:
-    """The offsets of each row group."""
-    if not len(rows):
-        return
-    order = np.lexsort((rows.row_groups, rows.file_ids))
-    files, groups, offsets = rows.file_ids[order], rows.row_groups[order], rows.offsets[order]
-    edges = np.flatnonzero((np.diff(files) != 0) | (np.diff(groups) != 0)) + 1
-    for start, end in zip([0, *edges], [*edges, len(order)], strict=True):
-        yield int(files[start]), int(groups[start]), offsets[start:end]
+        gone = _chosen(found.locations, found.is_found)
+        if len(gone):
+            delete_rows(lambda *place: buffer.visibility_of(*place) or self._visibility.get(*place), gone, timestamp)
 
 
 def _row_ids(handle: AppendHandle) -> Int64s:

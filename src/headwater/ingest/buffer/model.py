@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.ingest.model import RowRange, Stream, Timestamp
-from headwater.ingest.visibility.model import RowGroupVisibility
+from headwater.ingest.visibility.row_group import RowGroupVisibility
 from headwater.kernel.errors import CorruptError, HeadwaterError, UnavailableError
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.ingest.buffer.model import BlockView, NewSegment, SegmentState
 from headwater.ingest.model import RowRange, Stream, Timestamp
-from headwater.ingest.visibility.model import RowGroupVisibility
+from headwater.ingest.visibility.row_group import RowGroupVisibility
 
 
 class Block:

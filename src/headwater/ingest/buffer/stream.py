@@ -20,7 +20,7 @@ from headwater.ingest.buffer.registry import FileRegistry
 from headwater.ingest.buffer.segment import Block, Segment
 from headwater.ingest.buffer.writing import stored_schema
 from headwater.ingest.model import Bools, Int64s, RowRange, Stream, TableShape, Timestamp
-from headwater.ingest.visibility.model import RowGroupVisibility
+from headwater.ingest.visibility.row_group import RowGroupVisibility
 from headwater.kernel.errors import RefusedError
 
 

@@ -36,7 +36,7 @@ def output_schema(request: ScanRequest, shape: TableShape) -> pa.Schema:
     return pa.schema([shape.schema.field(name) for name in request.columns])
 
 
-def columns_to_read(request: ScanRequest, schema: pa.Schema, has_later_rows: bool) -> list[str]:
+def columns_to_read(request: ScanRequest, schema: pa.Schema, *, has_later_rows: bool) -> list[str]:
     """What is read of a part: the output, what is compared, and timestamps only where a row may be too young."""
     names = [*schema.names, *(each.column for each in request.predicates)]
     if has_later_rows:

@@ -1,9 +1,9 @@
 """Rows of a table at a timestamp, from files and buffers together.
 
 Promise: every row whose commit is at or below the timestamp and whose deletion is not, once; whatever is written,
-published or folded meanwhile. The view of each stream is taken before its first row is given; files of a view stay readable
-because a read-only transaction holds the low watermark. Below the base of a row group the scan is refused, not wrong.
-Nothing here waits for a writer, except for the moment in which a view is taken.
+published or folded meanwhile. The view of each stream is taken before its first row is given; files of a view stay
+readable because a read-only transaction holds the low watermark. Below the base of a row group the scan is
+refused, not wrong. Nothing here waits for a writer, except for the moment in which a view is taken.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 from headwater.ingest.apply.model import BadRequestError
 from headwater.ingest.buffer.buffers import Buffers
 from headwater.ingest.buffer.model import AdmittedFile, BlockView
+from headwater.ingest.buffer.registry import RegistryError
 from headwater.ingest.model import TIMESTAMP_COLUMN, Bools, TableShape, Timestamp
 from headwater.ingest.scan.decide import columns_to_read, may_hold, output_schema, row_filter
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.visibility.index import VisibilityIndex
+from headwater.ingest.visibility.row_group import RowGroupVisibility
 
 
 class Scanner:
@@ -72,15 +74,14 @@ class Scanner:
             for rows, mask in self._of_file(request, shape, schema, file):
                 yield from _taken(rows, mask, request.timestamp, where, schema)
         for block in blocks:
-            mask = block.visibility.visible_mask(request.timestamp)[: block.rows.num_rows]
-            rows = block.rows.select(columns_to_read(request, schema, True))
-            yield from _taken(rows, mask, request.timestamp, where, schema)
+            columns = columns_to_read(request, schema, has_later_rows=True)
+            yield from rows_of_block(block, columns, request.timestamp, where, schema)
 
     def _of_file(
         self, request: ScanRequest, shape: TableShape, schema: pa.Schema, file: AdmittedFile
     ) -> Iterator[tuple[pa.Table, Bools]]:
-        columns = columns_to_read(request, schema, file.max_timestamp > request.timestamp)
-        groups = [self._visibility.get(file.file_id, number) for number in range(len(file.rows_by_group))]
+        columns = columns_to_read(request, schema, has_later_rows=file.max_timestamp > request.timestamp)
+        groups = [self._group(file.file_id, number) for number in range(len(file.rows_by_group))]
         with self._open_file(file.name) as source:
             parquet = pq.ParquetFile(source, page_checksum_verification=True)
             for number, count in enumerate(file.rows_by_group):
@@ -89,6 +90,19 @@ class Scanner:
                 mask = groups[number].visible_mask(request.timestamp)[:count]
                 if mask.any():
                     yield parquet.read_row_group(number, columns), mask
+
+    def _group(self, file_id: int, number: int) -> RowGroupVisibility:
+        if (group := self._visibility.get(file_id, number)) is None:
+            raise RegistryError(f"file {file_id} is registered and row group {number} of it has no visibility")
+        return group
+
+
+def rows_of_block(
+    block: BlockView, columns: list[str], timestamp: Timestamp, where: pc.Expression | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """What a block shows at a timestamp."""
+    mask = block.visibility.visible_mask(timestamp)[: block.rows.num_rows]
+    return _taken(block.rows.select(columns), mask, timestamp, where, schema)
 
 
 def _taken(

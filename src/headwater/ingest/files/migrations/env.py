@@ -1,0 +1,5 @@
+"""Alembic enters here."""
+
+from headwater.database import run_migrations
+
+run_migrations()

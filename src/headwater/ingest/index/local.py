@@ -1,0 +1,59 @@
+"""Both indexes of a node as the orders of application call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headwater.ingest.index.main import MainIndex
+from headwater.ingest.index.primary import PrimaryIndex
+from headwater.ingest.keys import Keys
+from headwater.ingest.model import Bools, Int64s, Resolved, RowRange, Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class LocalIndex:
+    """The staged calls. Each is whole or without effect; a failing backend is the only reason to raise."""
+
+    primary: PrimaryIndex
+    main: MainIndex
+
+    def allocate(self, count: int) -> int:
+        """Row ids that nobody has: the first of so many."""
+        return self.main.allocate(count)
+
+    def resolve_primary(self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools]) -> Resolved:
+        """The newest version of each key."""
+        return self.primary.resolve_primary(table_id, keys, visible_files)
+
+    def put_main_index_entries(self, ranges: Sequence[RowRange]) -> None:
+        """Where rows are."""
+        self.main.put_main_index_entries(ranges)
+
+    def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
+        """Which row each key has from now on."""
+        self.primary.put_primary_entries_only(table_id, keys, timestamp, row_ids)
+
+    def tombstone_primary_resolved(self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved) -> None:
+        """Each key has no row from now on."""
+        self.primary.tombstone_primary_resolved(table_id, keys, timestamp, resolved)
+
+    def update_primary_resolved(
+        self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
+    ) -> None:
+        """Which row each key has in place of the resolved one."""
+        self.primary.update_primary_resolved(table_id, keys, timestamp, resolved, row_ids)
+
+    def delete_main_index_range(self, first_row_id: int, last_row_id: int) -> None:
+        """Forget where these rows are."""
+        self.main.delete_main_index_range(first_row_id, last_row_id)
+
+    def flush_file(self, file_id: int) -> None:
+        """Make the entries of a file durable, and the primary entries that name its rows (I17)."""
+        self.primary.flush()
+        self.main.flush_index_entries_of_file(file_id)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.primary.close()
+        self.main.close()

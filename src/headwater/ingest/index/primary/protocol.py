@@ -1,0 +1,306 @@
+"""The primary index: for each key its newest version, and behind it what it replaced.
+
+Promise: a call's versions appear together or not at all, for readers in any thread and after the death of the process.
+What `flush` returned for survives the death of the machine.
+
+Invariants:
+
+    1  Within a key time never goes back. The same timestamp may come again: a later sequence within it.
+    2  What a call replaces becomes history in the same commit, versions of the same timestamp too: after a crash a
+       replay must find every row that a key ever had and that may be live in its baseline (hazard I1).
+    3  A row id identifies a version, because it is never given twice. What a caller resolved is compared by it, inside
+       the transaction that writes.
+    4  Numbers of chunks are never given twice, so that a reference to pruned history finds nothing, and never the
+       versions of another key.
+    5  `prune(below)` keeps history that was replaced at or after `below`: a replay begins at its start inclusively.
+    6  An index has an incarnation, a ULID made when it was made: another one means that it was rebuilt (hazard I17).
+
+Commit point: the LMDB commit of each call. What a crash after each step leaves behind:
+
+    read what is held      nothing
+    history, counter       nothing: they are in the same transaction
+    current                nothing
+    commit                 the whole call; made again it finds its own versions and changes nothing. A caller that
+                           begins anew resolves again, gets new row ids and replaces its own: history has one more
+    prune, between parts   history that is not needed, until the next prune
+
+A smaller timestamp than the index holds is refused, not ignored: whoever re-sends is stopped before the index, by the
+applied position of the stream. Recovery, which begins below what a surviving index holds, will need its own way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwater.ingest.index.main import MainIndex
+from headwater.ingest.index.primary import codec, decide
+from headwater.ingest.index.primary.environment import MAP_BYTES, Environment
+from headwater.ingest.index.primary.model import NOTHING, Held, Version, Versions
+from headwater.ingest.keys import Keys, keys_of
+from headwater.ingest.model import Bools, Int64s, Locations, Resolved, Timestamp
+from headwater.kernel.clock import Clock
+from headwater.kernel.errors import UsageError
+from headwater.kernel.ids import Ulid, new_ulid
+from headwater.kernel.randomness import Randomness
+
+VisibleFiles = Callable[[Int64s], Bools]
+"""Which of these files rows may be found in."""
+
+_NEXT = b"next"
+_PRUNED_TOGETHER = 2_000
+
+
+class PrimaryIndex:
+    """The primary index of a node. Safe to share among threads; writers wait for each other."""
+
+    def __init__(self, environment: Environment, main: MainIndex, incarnation: Ulid) -> None:
+        self._environment = environment
+        self._main = main
+        self.incarnation = incarnation
+
+    @classmethod
+    def open(
+        cls, path: Path, main: MainIndex, *, clock: Clock, randomness: Randomness, map_bytes: int = MAP_BYTES
+    ) -> PrimaryIndex:
+        """Open the index in folder `path`, or make a new one there, with an incarnation of its own."""
+        environment = Environment(path, map_bytes=map_bytes)
+        try:
+            with environment.writing() as transaction:
+                about = environment.about
+                if transaction.get(b"format", db=about) is None:
+                    transaction.put(b"format", str(codec.FORMAT).encode(), db=about)
+                    transaction.put(b"incarnation", new_ulid(clock, randomness).encode(), db=about)
+                    transaction.put(_NEXT, b"0", db=about)
+                codec.check_format(transaction.get(b"format", db=about), str(path))
+                incarnation = Ulid(transaction.get(b"incarnation", db=about).decode())
+            environment.flush()
+        except BaseException:
+            environment.close()
+            raise
+        return cls(environment, main, incarnation)
+
+    def resolve_primary(self, table_id: int, keys: Keys, visible_files: VisibleFiles) -> Resolved:
+        """The newest live version of each key, if its row lies in a visible file. Only a failing backend raises."""
+        wanted = codec.stored(table_id, keys)
+        with self._environment.reading() as transaction:
+            held = _held(transaction, wanted)
+        row_ids, timestamps = wanted.to_batch(held.row_ids), wanted.to_batch(held.timestamps)
+        locations = self._main.locate(row_ids)
+        return Resolved(_is_visible(locations, visible_files), row_ids, timestamps, locations)
+
+    def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
+        """Rows become the newest versions of their keys, whatever was there."""
+        wanted, rows = _checked(table_id, keys, timestamp, row_ids)
+        with self._environment.writing() as transaction:
+            held = _held(transaction, wanted)
+            self._write(transaction, table_id, wanted, held, timestamp, rows, decide.put(held, timestamp, rows))
+
+    def update_primary_resolved(
+        self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
+    ) -> None:
+        """Rows replace the versions that were resolved; `IndexMovedError` when those are no longer there."""
+        wanted, rows = _checked(table_id, keys, timestamp, row_ids)
+        expected = _in_order(wanted, resolved)
+        with self._environment.writing() as transaction:
+            held = _held(transaction, wanted)
+            change = decide.update(held, timestamp, expected, rows)
+            self._write(transaction, table_id, wanted, held, timestamp, rows, change)
+
+    def tombstone_primary_resolved(self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved) -> None:
+        """The rows that were resolved are deleted, orphans too; `IndexMovedError` when other rows are there."""
+        nobody = np.full(len(keys), NOTHING, dtype=np.int64)
+        wanted, _ = _checked(table_id, keys, timestamp, nobody, is_row=False)
+        expected = _in_order(wanted, resolved)
+        with self._environment.writing() as transaction:
+            held = _held(transaction, wanted)
+            change = decide.tombstone(held, timestamp, expected)
+            self._write(transaction, table_id, wanted, held, timestamp, nobody, change)
+
+    def restore_primary_entries(self, table_id: int, keys: Keys, resolved: Resolved, timestamp: Timestamp) -> None:
+        """Take back what was written at `timestamp` since `resolved` was read, for each of the keys."""
+        wanted = codec.stored(table_id, keys)
+        expected = _in_order(wanted, resolved)
+        with self._environment.writing() as transaction:
+            before = held = _held(transaction, wanted)
+            while not (is_restored := decide.is_restored(held, timestamp, expected)).all():
+                held = self._without_newest(transaction, table_id, held, ~is_restored)
+            is_changed = (held.timestamps != before.timestamps) | (held.row_ids != before.row_ids)
+            _store(transaction, wanted, held, is_changed)
+
+    def versions_of(self, table_id: int, keys: Keys) -> Versions:
+        """Every version of these keys that is kept, dead or alive."""
+        wanted = codec.stored(table_id, keys)
+        found = list[tuple[Int64s, Held]]()
+        with self._environment.reading() as transaction:
+            held = _held(transaction, wanted)
+            places = wanted.order
+            while (is_there := held.timestamps != NOTHING).any():
+                places, held = places[is_there], held.take(is_there)
+                found.append((places, held))
+                held = self._without_newest(transaction, table_id, held, np.ones(len(held), dtype=np.bool_))
+        all_places = np.concatenate([np.empty(0, np.int64), *(places for places, _ in found)])
+        order = np.argsort(all_places, kind="stable")
+        timestamps = np.concatenate([np.empty(0, np.int64), *(each.timestamps for _, each in found)])
+        row_ids = np.concatenate([np.empty(0, np.int64), *(each.row_ids for _, each in found)])
+        return Versions(all_places[order], timestamps[order], row_ids[order])
+
+    def versions(self, table_id: int, key: bytes) -> tuple[Version, ...]:
+        """The versions of one key, newest first."""
+        found = self.versions_of(table_id, keys_of([key]))
+        pairs = zip(found.timestamps.tolist(), found.row_ids.tolist(), strict=True)
+        return tuple(Version(timestamp, None if row_id == NOTHING else row_id) for timestamp, row_id in pairs)
+
+    def prune(self, table_id: int, below: Timestamp) -> int:
+        """Forget history that was replaced before `below`, and keys deleted before it; says how many entries went.
+
+        In parts, so that writers wait for one part at most.
+        """
+        return self._prune_history(table_id, below) + self._prune_tombstones(table_id, below)
+
+    def flush(self) -> None:
+        """Everything up to here survives the death of the machine. Belongs to `index_flushed` (hazard I17)."""
+        self._environment.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._environment.close()
+
+    def _write(
+        self,
+        transaction: Any,
+        table_id: int,
+        wanted: codec.StoredKeys,
+        held: Held,
+        timestamp: Timestamp,
+        row_ids: Int64s,
+        change: decide.Change,
+    ) -> None:
+        if not change.is_written.any():
+            return
+        about, replaced = self._environment.about, held.take(change.is_replaced)
+        number = int(transaction.get(_NEXT, db=about))
+        chunks = codec.history_chunks(table_id, number, timestamp, replaced)
+        older = np.full(len(held), NOTHING, dtype=np.int64)
+        older[change.is_replaced] = np.arange(len(replaced)) + number * codec.CHUNK_RECORDS
+        transaction.cursor(self._environment.history).putmulti(chunks)
+        new = Held(np.full(len(held), timestamp, dtype=np.int64), row_ids, older)
+        _store(transaction, wanted, new, change.is_written)
+        deleted = change.is_written & (row_ids == NOTHING)
+        if deleted.any():
+            gone = [wanted.keys[place] for place in np.flatnonzero(deleted).tolist()]
+            entries = codec.tombstone_entries(table_id, timestamp, number, gone)
+            transaction.cursor(self._environment.tombstones).putmulti(list(entries))
+        # What is deleted is also replaced, so that there are chunks, and entries of tombstones have fresh numbers, too.
+        if chunks:
+            transaction.put(_NEXT, str(number + len(chunks)).encode(), db=about)
+
+    def _without_newest(self, transaction: Any, table_id: int, held: Held, chosen: Bools) -> Held:
+        """What the chosen keys held before; nothing where history is pruned or there never was any."""
+        timestamps, row_ids, older = held.timestamps.copy(), held.row_ids.copy(), held.older.copy()
+        timestamps[chosen], row_ids[chosen], older[chosen] = NOTHING, NOTHING, NOTHING
+        places = np.flatnonzero(chosen & (held.older != NOTHING))
+        numbers = held.older[places]
+        for chunk in np.unique(numbers // codec.CHUNK_RECORDS).tolist():
+            value = transaction.get(codec.history_key(table_id, chunk), db=self._environment.history)
+            if value is None:
+                continue
+            here = numbers // codec.CHUNK_RECORDS == chunk
+            _, records = codec.decode_chunk(value)
+            found = records.take(numbers[here] % codec.CHUNK_RECORDS)
+            timestamps[places[here]], row_ids[places[here]] = found.timestamps, found.row_ids
+            older[places[here]] = found.older
+        return Held(timestamps, row_ids, older)
+
+    def _prune_history(self, table_id: int, below: Timestamp) -> int:
+        prefix, database = codec.table_prefix(table_id), self._environment.history
+        with self._environment.reading() as transaction:
+            due = [
+                key for key, value in _under(transaction, database, prefix) if codec.decode_chunk_head(value) < below
+            ]
+        for start in range(0, len(due), _PRUNED_TOGETHER):
+            with self._environment.writing() as transaction:
+                for key in due[start : start + _PRUNED_TOGETHER]:
+                    transaction.delete(key, db=database)
+        return len(due)
+
+    def _prune_tombstones(self, table_id: int, below: Timestamp) -> int:
+        prefix, database, count = codec.table_prefix(table_id), self._environment.tombstones, 0
+        with self._environment.reading() as transaction:
+            due = list[bytes]()
+            for key, _ in _under(transaction, database, prefix):
+                if codec.tombstones_timestamp(key) >= below:
+                    break
+                due.append(key)
+        for key in due:
+            with self._environment.writing() as transaction:
+                timestamp = codec.tombstones_timestamp(key)
+                stored = codec.decode_tombstones(transaction.get(key, db=database) or codec.NO_TOMBSTONES)
+                held = codec.decode_held(list(map(transaction.get, stored)))
+                # Since then the key may have got a row, or have been deleted again.
+                is_due = (held.timestamps == timestamp) & (held.row_ids == NOTHING)
+                for place in np.flatnonzero(is_due).tolist():
+                    transaction.delete(stored[place])
+                transaction.delete(key, db=database)
+                count += 1
+        return count
+
+
+def _held(transaction: Any, wanted: codec.StoredKeys) -> Held:
+    return codec.decode_held(list(map(transaction.get, wanted.keys)))
+
+
+def _store(transaction: Any, wanted: codec.StoredKeys, held: Held, chosen: Bools) -> None:
+    places = np.flatnonzero(chosen)
+    is_gone = held.timestamps[places] == NOTHING
+    for place in places[is_gone].tolist():
+        transaction.delete(wanted.keys[place])
+    kept = places[~is_gone]
+    keys = wanted.keys if len(kept) == len(wanted.keys) else [wanted.keys[place] for place in kept.tolist()]
+    transaction.cursor().putmulti(list(zip(keys, codec.encode_held(held.take(kept)), strict=True)))
+
+
+def _under(transaction: Any, database: Any, prefix: bytes) -> Any:
+    cursor = transaction.cursor(database)
+    if cursor.set_range(prefix):
+        for key, value in cursor:
+            if not key.startswith(prefix):
+                return
+            yield key, value
+
+
+def _is_visible(locations: Locations, visible_files: VisibleFiles) -> Bools:
+    is_known = locations.file_ids != NOTHING
+    files, places = np.unique(locations.file_ids[is_known], return_inverse=True)
+    is_found = np.zeros(len(locations), dtype=np.bool_)
+    if len(files):
+        is_found[is_known] = np.asarray(visible_files(files), dtype=np.bool_)[places]
+    return is_found
+
+
+def _in_order(wanted: codec.StoredKeys, resolved: Resolved) -> Resolved:
+    if len(resolved.row_ids) != len(wanted.keys):
+        raise UsageError(
+            f"{len(wanted.keys)} keys and {len(resolved.row_ids)} resolved versions", hint="resolve these very keys"
+        )
+    order = wanted.order
+    places = resolved.locations
+    locations = Locations(places.file_ids[order], places.row_groups[order], places.offsets[order])
+    return Resolved(resolved.is_found[order], resolved.row_ids[order], resolved.timestamps[order], locations)
+
+
+def _checked(
+    table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s, *, is_row: bool = True
+) -> tuple[codec.StoredKeys, Int64s]:
+    """The keys and row ids in the order of the index, or an error that says what is wrong with them."""
+    if timestamp < 1:
+        raise UsageError(f"{timestamp} is no timestamp", hint="timestamps begin at 1", timestamp=timestamp)
+    if len(row_ids) != len(keys):
+        raise UsageError(f"{len(keys)} keys and {len(row_ids)} row ids", hint="each key has one row")
+    if is_row and (row_ids < 0).any():
+        raise UsageError("a row id is below 0", hint="row ids come from the main index's allocate")
+    wanted = codec.stored(table_id, keys)
+    return wanted, wanted.from_batch(np.asarray(row_ids, dtype=np.int64))

@@ -1,0 +1,253 @@
+"""A node: its parts put together, and what runs beside requests.
+
+Nothing runs before `start`: a constructor opens nothing and starts nothing, and when one part cannot be opened the ones
+before it are closed again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.ingest.apply.model import BadRequestError, WrongNodeError
+from headwater.ingest.apply.protocol import Applier
+from headwater.ingest.buffer.buffers import Buffers
+from headwater.ingest.buffer.model import BufferLimits, NewSegment, PublishBarrierError
+from headwater.ingest.buffer.protocol import Publisher
+from headwater.ingest.buffer.registry import FileRegistry
+from headwater.ingest.buffer.stream import StreamBuffer
+from headwater.ingest.files.model import FileRow, FileType, NewFile
+from headwater.ingest.files.names import FileName
+from headwater.ingest.files.protocol import FileTable
+from headwater.ingest.index.local import LocalIndex
+from headwater.ingest.index.primary import Version
+from headwater.ingest.keys import Keys
+from headwater.ingest.lifecycle import Lifecycle
+from headwater.ingest.model import TIMESTAMP_COLUMN, Position, Stream, TableShape, Timestamp
+from headwater.ingest.scan.model import ScanRequest
+from headwater.ingest.scan.protocol import Scanner, rows_of_block
+from headwater.ingest.topology import Topology
+from headwater.ingest.visibility.index import VisibilityIndex
+from headwater.kernel.clock import Clock
+from headwater.kernel.logs import Log
+from headwater.storage.port import ObjectStore
+
+_LOG = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """A stream as an operator sees it."""
+
+    table: str
+    virtual_node: int
+    applied: Position
+    buffered_rows: int
+    buffered_bytes: int
+    files: int
+
+
+class Node:
+    """The parts of one node. Safe to share among threads."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        topology: Topology,
+        tables: Mapping[str, TableShape],
+        files: FileTable,
+        store: ObjectStore,
+        open_file: Callable[[str], pa.NativeFile],
+        index: LocalIndex,
+        clock: Clock,
+        limits: BufferLimits = BufferLimits(),  # noqa: B008  (frozen)
+        flush_seconds: float = 5.0,
+    ) -> None:
+        self.name = name
+        self.topology = topology
+        self.tables = tables
+        self.files = files
+        self.index = index
+        self.lifecycle = Lifecycle()
+        self.registry = FileRegistry()
+        self.visibility = VisibilityIndex()
+        self.buffers = Buffers(self.registry, limits, self._new_segment)
+        self.owned = frozenset(topology.node(name).virtual_nodes)
+        self.applier = Applier(
+            tables=tables,
+            virtual_node_count=topology.virtual_node_count,
+            owned=self.owned,
+            index=index,
+            buffers=self.buffers,
+            visibility=self.visibility,
+            fail=self.lifecycle.fail,
+        )
+        self.scanner = Scanner(tables=tables, buffers=self.buffers, visibility=self.visibility, open_file=open_file)
+        self.publisher = Publisher(
+            files=store,
+            table=files,
+            index=index,
+            registry=self.registry,
+            visibility=self.visibility,
+            fail=self.lifecycle.fail,
+        )
+        self._clock = clock
+        self._flush_seconds = flush_seconds
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # What runs beside requests.
+
+    def start(self) -> None:
+        """Begin to publish what is full or old."""
+        self._thread = threading.Thread(target=self._publish_for_ever, name=f"publisher of {self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Publish nothing more by itself."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stop, publish what there is, and let go of the index."""
+        self.stop()
+        try:
+            self.flush()
+        finally:
+            self.index.close()
+
+    def flush(self) -> int:
+        """Seal and publish everything that is in the buffers; says how many files became REGULAR."""
+        return sum(self._publish(buffer, is_sealed=True) for buffer in self.buffers.all())
+
+    def publish_full(self) -> int:
+        """Publish the segments that are full."""
+        return sum(self._publish(buffer, is_sealed=False) for buffer in self.buffers.all())
+
+    def fold(self, up_to: Timestamp) -> None:
+        """Let deletions up to here become part of the bases: reads below are refused from now on."""
+        for buffer in self.buffers.all():
+            for segment in buffer.segments():
+                for block in segment.blocks:
+                    block.visibility.fold(up_to)
+        self.visibility.fold_all(up_to)
+
+    def _publish(self, buffer: StreamBuffer, *, is_sealed: bool) -> int:
+        if is_sealed:
+            with self.applier.turn(buffer.stream):
+                buffer.seal()
+        return self.publisher.publish(buffer)
+
+    def _publish_for_ever(self) -> None:
+        last_flush = self._clock.monotonic()
+        while not self._stop.wait(0.1):
+            is_time = self._clock.monotonic() - last_flush >= self._flush_seconds
+            try:
+                self.flush() if is_time else self.publish_full()
+            except PublishBarrierError as error:
+                _LOG.warning("a file could not be published", error=str(error))
+            except Exception as error:  # noqa: BLE001  (whatever it is, nobody else would hear of it)
+                self.lifecycle.fail(error)
+                _LOG.error("publishing failed", error=str(error))
+                return
+            if is_time:
+                last_flush = self._clock.monotonic()
+
+    def _new_segment(self, stream: Stream, first_block_id: int) -> NewSegment:
+        shape = next(each for each in self.tables.values() if each.id == stream.table_id)
+        file_id = self.files.reserve_ids(1)[0]
+        name = FileName(stream.table_id, stream.virtual_node, self._clock.now(), first_block_id, file_id)
+        self.files.add_files([NewFile(file_id, str(name), shape.path_id)])
+        return NewSegment(file_id, f"{shape.folder}/{name}")
+
+    # Readers.
+
+    def scan(self, request: ScanRequest) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Rows of a table at a timestamp."""
+        for each in request.virtual_nodes or ():
+            self._refuse_elsewhere(each)
+        self.registry.refuse_strangers(self.visibility.files())
+        return self.scanner.scan(request)
+
+    def query_visibility(
+        self, timestamp: Timestamp, row_groups: Sequence[tuple[int, int]]
+    ) -> list[tuple[Timestamp, bytes]]:
+        """The deleted rows of row groups at a timestamp, as portable roaring bitmaps."""
+        found = []
+        for file_id, row_group in row_groups:
+            self.registry.get(file_id)
+            group = self.visibility.get(file_id, row_group)
+            if group is None:
+                raise BadRequestError(f"file {file_id} has no row group {row_group}", file_id=file_id)
+            found.append((group.snapshot().base_timestamp, group.deleted_at(timestamp).serialize()))
+        return found
+
+    def write_buffer(
+        self, table: str, virtual_node: int, timestamp: Timestamp
+    ) -> tuple[list[int], pa.Schema, Iterator[pa.RecordBatch]]:
+        """Rows of a stream that are in no admitted file, and the ids of the files that they will be in."""
+        shape = self.table(table)
+        self._refuse_elsewhere(virtual_node)
+        view = self.buffers.add(Stream(shape.id, virtual_node), shape).view()
+        columns = [*shape.schema.names, TIMESTAMP_COLUMN]
+        rows = (rows for block in view.blocks for rows in rows_of_block(block, columns, timestamp, None, shape.schema))
+        return sorted({block.file_id for block in view.blocks}), shape.schema, rows
+
+    def add_write_buffer(self, table: str, virtual_node: int) -> None:
+        """Make the buffer of a stream before its first row comes."""
+        shape = self.table(table)
+        self._refuse_elsewhere(virtual_node)
+        self.buffers.add(Stream(shape.id, virtual_node), shape)
+
+    def versions(self, table: str, keys: Keys) -> tuple[int, tuple[Version, ...]]:
+        """The virtual node of a key, and all that the index knows of it."""
+        shape = self.table(table)
+        (key,) = keys.to_list()
+        return int(self.topology.virtual_nodes_of(keys)[0]), self.index.primary.versions(shape.id, key)
+
+    def list_files(self, table: str) -> tuple[FileRow, ...]:
+        """All files of a table, in every state; for operators."""
+        return self.files.get_files_by_type(self.table(table).path_id, frozenset(FileType))
+
+    def streams(self) -> list[StreamStatus]:
+        """Each stream as it is now."""
+        names = {shape.id: name for name, shape in self.tables.items()}
+        found = []
+        for buffer in self.buffers.all():
+            segments = buffer.segments()
+            found.append(
+                StreamStatus(
+                    names[buffer.stream.table_id],
+                    buffer.stream.virtual_node,
+                    self.applier.applied(buffer.stream) or Position(0, 0),
+                    sum(each.count for each in segments),
+                    buffer.size_bytes,
+                    len(self.registry.of(buffer.stream)),
+                )
+            )
+        return found
+
+    def table(self, name: str) -> TableShape:
+        """The shape of a table; one that is unknown is refused."""
+        shape = self.tables.get(name)
+        if shape is None:
+            raise BadRequestError(f"table {name} is unknown", hint="the node has " + ", ".join(sorted(self.tables)))
+        return shape
+
+    def _refuse_elsewhere(self, virtual_node: int) -> None:
+        if virtual_node in self.owned:
+            return
+        if not 0 <= virtual_node < self.topology.virtual_node_count:
+            raise BadRequestError(
+                f"there is no virtual node {virtual_node}", hint=f"0 to {self.topology.virtual_node_count - 1}"
+            )
+        home = self.topology.node_of(virtual_node)
+        raise WrongNodeError(
+            f"virtual node {virtual_node} lives on {home.name}", hint=f"ask {home.address}", virtual_node=virtual_node
+        )
+

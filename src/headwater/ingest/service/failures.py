@@ -1,0 +1,42 @@
+"""What a client hears of an error.
+
+INVALID_ARGUMENT and FAILED_PRECONDITION: nothing was done, and the same request will be refused again.
+RESOURCE_EXHAUSTED: nothing was done; send it later. UNAVAILABLE, INTERNAL, ABORTED: it may have been begun; sending the
+same request again makes it whole.
+"""
+
+from __future__ import annotations
+
+import json
+
+import grpc
+
+from headwater.ingest.buffer.model import BufferFullError
+from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UnavailableError, UsageError
+
+_CODES: tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...] = (
+    (UsageError, grpc.StatusCode.INVALID_ARGUMENT),
+    (RefusedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (BufferFullError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (UnavailableError, grpc.StatusCode.UNAVAILABLE),
+    (ConflictError, grpc.StatusCode.ABORTED),
+)
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """The status of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def details_of(error: BaseException) -> str:
+    """What is said of it. Of what nobody foresaw only that it happened: its text may hold rows."""
+    if isinstance(error, HeadwaterError):
+        return str(error)
+    return f"the node met an error that it did not expect ({type(error).__name__}); its log says more"
+
+
+def trailer_of(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """The error for machines: the metadata `headwater-error`."""
+    if not isinstance(error, HeadwaterError):
+        return ()
+    return (("headwater-error", json.dumps(error.as_json(), default=str, ensure_ascii=True)),)

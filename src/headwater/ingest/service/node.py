@@ -1,0 +1,179 @@
+"""The calls of writers, readers and operators, on the parts of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+
+from headwater.ingest.apply.model import BadRequestError, TableUpdate, UpdateRequest
+from headwater.ingest.lifecycle import LifecycleState
+from headwater.ingest.model import Position
+from headwater.ingest.node import Node
+from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
+from headwater.ingest.service.ipc import batch_of, pieces_of
+from headwater.ingest.service.limits import ServiceLimits
+from headwater.kernel.errors import RefusedError
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+from headwater.rpc.ingest.v1.ingest_pb2_grpc import IngestNodeServicer
+
+_STATES = {
+    LifecycleState.RECOVERING: pb.LIFECYCLE_STATE_RECOVERING,
+    LifecycleState.READY: pb.LIFECYCLE_STATE_READY,
+    LifecycleState.FAILED: pb.LIFECYCLE_STATE_FAILED,
+}
+
+
+class NodeService(IngestNodeServicer):
+    """Translates messages; what they mean is decided below. Errors become statuses in `interceptor`."""
+
+    def __init__(self, node: Node, limits: ServiceLimits) -> None:
+        self._node = node
+        self._limits = limits
+
+    def UpdateRecord(self, request: pb.UpdateRecordRequest, context: grpc.ServicerContext) -> pb.UpdateRecordResponse:
+        return self._update(request)
+
+    def StreamUpdateRecord(
+        self, request_iterator: Iterator[pb.UpdateRecordRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.UpdateRecordResponse]:
+        for request in request_iterator:
+            yield self._update(request)
+
+    def _update(self, request: pb.UpdateRecordRequest) -> pb.UpdateRecordResponse:
+        self._node.lifecycle.refuse_unless_ready()
+        self._refuse_other_topology(request.topology_hash)
+        if request.HasField("replay"):
+            raise BadRequestError("the node is not recovering", hint="leave `replay` out")
+        self._node.applier.apply(update_of(request, self._limits.batch_rows))
+        return pb.UpdateRecordResponse(timestamp=request.timestamp, sequence=request.sequence)
+
+    def AddWriteBuffer(
+        self, request: pb.AddWriteBufferRequest, context: grpc.ServicerContext
+    ) -> pb.AddWriteBufferResponse:
+        self._node.lifecycle.refuse_unless_ready()
+        self._node.add_write_buffer(request.table, request.virtual_node)
+        return pb.AddWriteBufferResponse()
+
+    def Scan(self, request: pb.ScanRequest, context: grpc.ServicerContext) -> Iterator[pb.ScanResponse]:
+        self._node.lifecycle.refuse_unless_ready()
+        self._refuse_other_topology(request.topology_hash)
+        schema, batches = self._node.scan(scan_of(request))
+        for piece in pieces_of(schema, batches, self._limits.piece_bytes):
+            yield pb.ScanResponse(piece=piece)
+
+    def QueryVisibility(
+        self, request: pb.QueryVisibilityRequest, context: grpc.ServicerContext
+    ) -> pb.QueryVisibilityResponse:
+        self._node.lifecycle.refuse_unless_ready()
+        found = self._node.query_visibility(
+            request.timestamp, [(each.file_id, each.row_group) for each in request.row_groups]
+        )
+        return pb.QueryVisibilityResponse(
+            row_groups=[
+                pb.RowGroupVisibility(row_group=asked, base_timestamp=base, deleted=deleted)
+                for asked, (base, deleted) in zip(request.row_groups, found, strict=True)
+            ]
+        )
+
+    def GetWriteBuffer(
+        self, request: pb.GetWriteBufferRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.GetWriteBufferResponse]:
+        self._node.lifecycle.refuse_unless_ready()
+        file_ids, schema, batches = self._node.write_buffer(request.table, request.virtual_node, request.timestamp)
+        yield pb.GetWriteBufferResponse(file_ids=file_ids)
+        for piece in pieces_of(schema, batches, self._limits.piece_bytes):
+            yield pb.GetWriteBufferResponse(piece=piece)
+
+    def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
+        node = self._node
+        return pb.GetStatusResponse(
+            node=node.name,
+            state=_STATES[node.lifecycle.state],
+            topology_hash=node.topology.hash,
+            failure=str(node.lifecycle.failure or ""),
+            streams=[
+                pb.StreamStatus(
+                    table=each.table,
+                    virtual_node=each.virtual_node,
+                    applied_timestamp=each.applied.timestamp,
+                    applied_sequence=each.applied.sequence,
+                    buffered_rows=each.buffered_rows,
+                    buffered_bytes=each.buffered_bytes,
+                    files=each.files,
+                )
+                for each in node.streams()
+            ],
+        )
+
+    def GetRecoveryReplayTs(
+        self, request: pb.GetRecoveryReplayTsRequest, context: grpc.ServicerContext
+    ) -> pb.GetRecoveryReplayTsResponse:
+        raise _not_built()
+
+    def MarkReady(self, request: pb.MarkReadyRequest, context: grpc.ServicerContext) -> pb.MarkReadyResponse:
+        raise _not_built()
+
+    def _refuse_other_topology(self, said: str) -> None:
+        if said and said != self._node.topology.hash:
+            raise RefusedError(
+                f"the node runs with topology {self._node.topology.hash}, the request with {said}",
+                hint="give the same topology file to nodes, writers and readers",
+            )
+
+
+def update_of(message: pb.UpdateRecordRequest, batch_rows: int) -> UpdateRequest:
+    """A request as the node means it; batches over the limit are refused."""
+    updates = []
+    for each in message.updates:
+        parts = {
+            part: batch_of(getattr(each, part), f"{part} of {each.table}") for part in ("deletes", "inserts", "updates")
+        }
+        for part, batch in parts.items():
+            if batch is not None and batch.num_rows > batch_rows:
+                raise BadRequestError(
+                    f"{part} of {each.table} have {batch.num_rows} rows, and {batch_rows} may be in one batch",
+                    hint="send several requests with one timestamp, the next sequence each",
+                )
+        updates.append(
+            TableUpdate(
+                each.table,
+                each.virtual_node,
+                each.key_timestamp,
+                deletes=parts["deletes"],
+                inserts=parts["inserts"],
+                updates=parts["updates"],
+            )
+        )
+    return UpdateRequest(Position(message.timestamp, message.sequence), tuple(updates))
+
+
+def scan_of(message: pb.ScanRequest) -> ScanRequest:
+    """A scan as the node means it."""
+    return ScanRequest(
+        message.table,
+        message.timestamp,
+        columns=tuple(message.columns) or None,
+        predicates=tuple(_predicate(each) for each in message.predicates),
+        virtual_nodes=frozenset(message.virtual_nodes) or None,
+    )
+
+
+def _predicate(message: pb.Predicate) -> Predicate:
+    try:
+        comparison = Comparison(message.comparison)
+    except ValueError:
+        raise BadRequestError(
+            f"{message.comparison!r} compares nothing", hint="one of " + ", ".join(Comparison)
+        ) from None
+    kind = message.WhichOneof("literal")
+    is_unary = comparison in (Comparison.IS_NULL, Comparison.IS_NOT_NULL)
+    if is_unary != (kind is None):
+        raise BadRequestError(f"{comparison} takes {'no' if is_unary else 'a'} literal", column=message.column)
+    return Predicate(message.column, comparison, getattr(message, kind) if kind else None)
+
+
+def _not_built() -> RefusedError:
+    return RefusedError(
+        "recovery is not built yet", hint="this version of the node only runs in tests; see docs/decisions/0023"
+    )

@@ -1,0 +1,60 @@
+"""What the steps of a turn make of the state, before it is durable: pure, and not shared.
+
+A step that is refused leaves the draft as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.ingest.model import Timestamp
+from headwater.ingest.timestamps import decide
+from headwater.ingest.timestamps.model import State, Transaction, Write, WriteOutcome
+
+
+@dataclass
+class Draft:
+    """The state as it will be, what has to be written for that, and the time by the holder's clock."""
+
+    state: State
+    now: float
+    next_id: int
+    added: dict[int, Write] = field(default_factory=dict)
+    ended: dict[int, WriteOutcome] = field(default_factory=dict)
+
+    def begin_writes(self, timestamps: Sequence[Timestamp | None]) -> tuple[Transaction, ...]:
+        """Begin writes, or find those that are open at their timestamps."""
+        self.state, begun = decide.begin_writes(self.state, self.next_id, timestamps)
+        self.added.update({write.id: write for write in begun if write.id >= self.next_id})
+        self.next_id += len(timestamps)
+        return tuple(Transaction(each.id, each.timestamp, is_resend=each.is_resend) for each in begun)
+
+    def begin_reads(self, timestamps: Sequence[Timestamp | None], lease_seconds: float) -> tuple[Transaction, ...]:
+        """Begin reads."""
+        state, begun = self.state, list[Transaction]()
+        for transaction_id, timestamp in enumerate(timestamps, self.next_id):
+            state, read = decide.begin_read(state, transaction_id, timestamp, self.now, lease_seconds)
+            begun.append(Transaction(read.id, read.timestamp, is_read_only=True, lease_seconds=lease_seconds))
+        self.state, self.next_id = state, self.next_id + len(timestamps)
+        return tuple(begun)
+
+    def end(self, transaction_id: int, outcome: WriteOutcome) -> bool:
+        """End a transaction that is open; false when it is not."""
+        if transaction_id in self.state.reads:
+            self.state = decide.end_read(self.state, transaction_id)
+        elif transaction_id in self.state.writes:
+            step = decide.commit_write if outcome is WriteOutcome.COMMITTED else decide.roll_back_write
+            self.state = step(self.state, transaction_id)
+            self.ended[transaction_id] = outcome
+        else:
+            return False
+        return True
+
+    def keep_alive(self, position: Timestamp) -> None:
+        """Nothing that is not open yet begins below `position`."""
+        self.state = decide.keep_alive(self.state, position)
+
+    def renew(self, transaction_ids: Sequence[int], lease_seconds: float) -> None:
+        """Reads go on for another lease."""
+        self.state = decide.renew_reads(self.state, transaction_ids, self.now, lease_seconds)
