@@ -1,8 +1,8 @@
 """What the primary index does in a second, and what ten times the keys cost.
 
-The pattern is the node's: a batch of random keys of 8 to 24 bytes is resolved, gets row ids and places, and replaces what
-was resolved, with history. Both sizes take turns. Processor time stands beside the time on the wall, because on a shared
-machine the latter is everybody's.
+The pattern is the node's: a batch of random keys of 8 to 24 bytes is resolved, gets row ids and places, and replaces
+what was resolved, with history. Both sizes take turns. Processor time stands beside the time on the wall, because on a
+shared machine the latter is everybody's.
 """
 
 from __future__ import annotations

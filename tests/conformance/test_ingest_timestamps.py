@@ -58,7 +58,7 @@ def test_the_tables_are_what_the_migrations_make(database: Database) -> None:
 
 def test_from_one_holder_to_the_next(database: Database) -> None:
     first = opened(database)
-    held, done = first.begin_batch([10, 11])
+    held, done = first.begin_at([10, 11])
     first.commit(done.id)
     reader = first.begin(read_only=True)
     assert (reader.timestamp, first.watermarks()) == (9, Watermarks(10, 0))

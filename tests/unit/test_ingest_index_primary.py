@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import lmdb
@@ -398,6 +400,18 @@ class TestFaults:
         assert "index_map_bytes" in str(caught.value.hint)
         assert len(world.versions("a")) == 1
         world.close()
+
+    def test_a_full_disk(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pages are written through the map, where a full disk would end the process: it is refused before."""
+        world.put(["a"], 1)
+        free = SimpleNamespace(f_bavail=5_000, f_frsize=4_096)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "statvfs", lambda _: free)
+            with pytest.raises(IndexBackendError, match="bytes are free") as caught:
+                world.put([f"{number}" for number in range(2_000)], 2)
+            assert "room" in str(caught.value.hint)
+            world.put(["b"], 2)
+        assert len(world.put([f"{number}" for number in range(2_000)], 2)) == 2_000
 
     def test_an_error_before_the_commit_leaves_nothing(self, world: World) -> None:
         with arm(Failpoint.PRIMARY_BEFORE_COMMIT, Action.ERROR), pytest.raises(FailpointError):

@@ -223,6 +223,11 @@ class TestKeys:
         plain = [b"a" * 5000, b"", b"b" * 257, b"c"]
         assert keys_of(plain).take(np.array([2, 0, 3, 1])).to_list() == [plain[2], plain[0], plain[3], plain[1]]
 
+    @given(st.lists(st.binary(max_size=12), max_size=20))
+    def test_their_order_is_that_of_the_bytes(self, plain: list[bytes]) -> None:
+        ordered = [plain[place].ljust(16, b"\0") for place in keys_of(plain).order().tolist()]
+        assert ordered == sorted(key.ljust(16, b"\0") for key in plain)
+
     def test_a_slice_of_a_text_column_keeps_its_own_keys(self) -> None:
         batch = pa.record_batch({"k": ["aa", "b", "cc"]}).slice(1)
         keys = encode(batch, ("k",))

@@ -80,7 +80,7 @@ def after(*steps: tuple[str, int]) -> State:
 def test_the_high_watermark(steps: list[tuple[str, int]], high: int) -> None:
     state = after(*steps)
     assert state.high == high
-    assert rules.watermarks(state).read == high - 1
+    assert rules.watermarks(state).read_timestamp == high - 1
 
 
 def test_a_timestamp_that_is_given_is_above_everything() -> None:
@@ -138,8 +138,8 @@ def test_a_timestamp_that_is_none(timestamp: int) -> None:
 
 
 def test_what_may_be_folded_is_below_the_low_watermark() -> None:
-    assert Watermarks(high=10, low=7).safe_gc == 6
-    assert Watermarks(high=1, low=0).safe_gc == 0
+    assert Watermarks(high=10, low=7).safe_gc_timestamp == 6
+    assert Watermarks(high=1, low=0).safe_gc_timestamp == 0
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_write_is_complete_when_it_is_committed(database: Database, clock: Man
 
 def test_to_end_again_is_answered_the_same(database: Database, clock: ManualClock) -> None:
     service = opened(database, clock)
-    first, second = service.begin_batch([5, 6])
+    first, second = service.begin_at([5, 6])
     for _ in range(2):
         service.commit(first.id)
         service.roll_back(second.id)
@@ -204,14 +204,18 @@ def test_to_end_again_is_answered_the_same(database: Database, clock: ManualCloc
 
 def test_a_batch_is_begun_whole_or_not_at_all(database: Database, clock: ManualClock) -> None:
     service = opened(database, clock)
-    assert [each.timestamp for each in service.begin_batch([None, 7, None])] == [1, 7, 8]
+    assert [each.timestamp for each in service.begin_batch(2)] == [1, 2]
+    assert [each.timestamp for each in service.begin_at([9, 7])] == [9, 7]
     with pytest.raises(TimestampOutOfRangeError):
-        service.begin_batch([20, 0])
-    for wrong in ([], [None] * 10_001):
-        with pytest.raises(UsageError):
+        service.begin_at([20, 0])
+    for wrong in (0, -1, 10_001):
+        with pytest.raises(UsageError, match="1 to 10000"):
             service.begin_batch(wrong)
-    assert [write.timestamp for write in service.open_writes()] == [1, 7, 8]
-    reads = service.begin_batch([None] * 3, read_only=True)
+    with pytest.raises(UsageError):
+        service.begin_at([])
+    assert [write.timestamp for write in service.open_writes()] == [1, 2, 7, 9]
+    assert service.begin().timestamp == 10
+    reads = service.begin_batch(3, read_only=True)
     assert [(each.timestamp, each.lease_seconds) for each in reads] == [(0, READ_SECONDS)] * 3
     assert len({each.id for each in reads}) == 3
 
@@ -246,7 +250,8 @@ def test_readers_that_say_goodbye_let_go(database: Database, clock: ManualClock)
         clock.advance(8 * SECOND)
         service.keep_lease()
     service.keep_alive(10)
-    first, second, third = service.begin_batch([None, None, 9], read_only=True)
+    first, second = service.begin_batch(2, read_only=True)
+    third = service.begin(read_only=True, timestamp=9)
     service.keep_alive(20)
     service.commit(first.id)
     service.roll_back(second.id)
@@ -338,6 +343,24 @@ def test_the_one_that_lost_its_lease_answers_nothing(database: Database, clock: 
     assert other.watermarks().high == 1
 
 
+@pytest.mark.parametrize("call", ["watermarks", "open_writes", "read", "renew", "leave"])
+def test_the_one_that_was_followed_does_not_even_read(database: Database, clock: ManualClock, call: str) -> None:
+    """What costs no write of its own is refused too, though its own clock stands still."""
+    service = opened(database, clock)
+    reader = service.begin(read_only=True)
+    lapsed(database, clock)
+    service._good_until = float("inf")
+    calls: dict[str, Callable[[], object]] = {
+        "watermarks": service.watermarks,
+        "open_writes": service.open_writes,
+        "read": lambda: service.begin(read_only=True),
+        "renew": lambda: service.renew([reader.id]),
+        "leave": lambda: service.commit(reader.id),
+    }
+    with pytest.raises(FencedError, match="has begun"):
+        calls[call]()
+
+
 def test_one_that_came_late_does_not_take_over(database: Database, clock: ManualClock) -> None:
     """It won the lease, slept, lost it to another, and only then would raise the epoch."""
     service = opened(database, clock)
@@ -401,8 +424,9 @@ def test_outcomes_are_kept_for_a_while_and_open_writes_for_ever(
     service.commit(last.id)
     with pytest.raises(UnknownTransactionError):
         service.commit(first.id)
-    assert [write.id for write in service.open_writes()] == [stays.id]
-    assert service.watermarks().high == 1
+    other = lapsed(database, clock)
+    assert [write.id for write in other.open_writes()] == [stays.id]
+    assert other.watermarks().high == 1
 
 
 def test_those_that_come_together_share_a_turn() -> None:
@@ -493,7 +517,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def read(self) -> None:
         begun = self.service.begin(read_only=True)
-        assert begun.timestamp == self.shown.read
+        assert begun.timestamp == self.shown.read_timestamp
         self.reads[begun.id] = (begun.timestamp, self.clock.monotonic() + READ_SECONDS)
 
     @precondition(lambda self: any(id_ > 0 for id_ in self.reads))
@@ -530,7 +554,7 @@ class Model(RuleBasedStateMachine):
         assert now.high == self.high
         living = [at for at, until in self.reads.values() if until > self.clock.monotonic()]
         assert all(now.low <= at for at in living), "a reader holds the low watermark"
-        assert now.safe_gc < now.low or now.low == 0
+        assert now.safe_gc_timestamp < now.low or now.low == 0
         self.shown = now
 
 

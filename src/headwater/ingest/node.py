@@ -31,11 +31,12 @@ from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.scan.protocol import Scanner, rows_of_block
 from headwater.ingest.topology import Topology
 from headwater.ingest.visibility.index import VisibilityIndex
+from headwater.ingest.visibility.model import BelowBaseError
 from headwater.kernel.clock import Clock
 from headwater.kernel.logs import Log
 from headwater.storage.port import ObjectStore
 
-_LOG = Log(__name__)
+_log = Log("ingest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,9 @@ class Node:
         self._clock = clock
         self._flush_seconds = flush_seconds
         self._stop = threading.Event()
+        self._offloading = threading.Lock()
+        self._offloads: list[Timestamp] = []
+        self._folded: Timestamp = 0
         self._thread: threading.Thread | None = None
 
     # What runs beside requests.
@@ -129,8 +133,28 @@ class Node:
         """Publish the segments that are full."""
         return sum(self._publish(buffer, is_sealed=False) for buffer in self.buffers.all())
 
-    def fold(self, up_to: Timestamp) -> None:
+    def register_offload(self, timestamp: Timestamp) -> None:
+        """Folding stays at or below this timestamp until it is given back; one below a base is refused."""
+        with self._offloading:
+            if timestamp < self._folded:
+                raise BelowBaseError(timestamp, self._folded)
+            self._offloads.append(timestamp)
+
+    def unregister_offload(self, timestamp: Timestamp) -> None:
+        """Give a timestamp back; once for each time that it was registered."""
+        with self._offloading:
+            if timestamp in self._offloads:
+                self._offloads.remove(timestamp)
+
+    def refuse_not_admitted(self, file_id: int) -> None:
+        """Raise unless the file has visibility."""
+        self.registry.get(file_id)
+
+    def fold(self, wanted: Timestamp) -> None:
         """Let deletions up to here become part of the bases: reads below are refused from now on."""
+        with self._offloading:
+            up_to = min([wanted, *self._offloads])
+            self._folded = max(self._folded, up_to)
         for buffer in self.buffers.all():
             for segment in buffer.segments():
                 for block in segment.blocks:
@@ -150,10 +174,10 @@ class Node:
             try:
                 self.flush() if is_time else self.publish_full()
             except PublishBarrierError as error:
-                _LOG.warning("a file could not be published", error=str(error))
+                _log.warning("a file could not be published", error=str(error))
             except Exception as error:  # noqa: BLE001  (whatever it is, nobody else would hear of it)
                 self.lifecycle.fail(error)
-                _LOG.error("publishing failed", error=str(error))
+                _log.error("publishing failed", error=str(error))
                 return
             if is_time:
                 last_flush = self._clock.monotonic()

@@ -13,15 +13,13 @@ with A = 0x9E3779B97F4A7C15, B = 0xC2B2AE3D27D4EB4F, C = 0xD6E8FEB86659FD93. The
 from __future__ import annotations
 
 import hashlib
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater.ingest.keys.ragged import WORD_BYTES, UInt64s, Words
 from headwater.ingest.model import Int64s
 from headwater.kernel.errors import UsageError
-
-UInt64s: TypeAlias = npt.NDArray[np.uint64]
 
 LONG_KEY_BYTES = 128
 """Keys with more bytes than this are hashed and stored by their SHA-256."""
@@ -29,8 +27,6 @@ LONG_KEY_BYTES = 128
 _A = 0x9E3779B97F4A7C15
 _B = 0xC2B2AE3D27D4EB4F
 _C = 0xD6E8FEB86659FD93
-_WORD = 8
-_LARGEST = 2**64 - 1
 
 
 def hash_all(data: npt.NDArray[np.uint8], offsets: Int64s) -> UInt64s:
@@ -62,16 +58,12 @@ def virtual_nodes(hashes: UInt64s, count: int) -> Int64s:
 
 def _mix_words(data: npt.NDArray[np.uint8], starts: Int64s, lengths: Int64s) -> UInt64s:
     mixed = lengths.astype(np.uint64) * np.uint64(_A) + np.uint64(_B)
-    # Words begin at any byte; the last key's last word may reach over the end.
-    padded = np.concatenate([data, np.zeros(_WORD, dtype=np.uint8)])
-    words = np.ndarray((len(padded) - _WORD + 1,), dtype="<u8", buffer=padded, strides=(1,))
+    words = Words(data, starts, lengths)
     rows: Int64s | slice = slice(None)
-    for before in range(0, int(lengths.max(initial=0)), _WORD):
+    for before in range(0, int(lengths.max(initial=0)), WORD_BYTES):
         if before >= lengths.min(initial=0):
             rows = np.flatnonzero(lengths > before)
-        left = np.minimum(lengths[rows] - before, _WORD).astype(np.uint64)
-        word = words[starts[rows] + before] & (np.uint64(_LARGEST) >> (np.uint64(64) - left * np.uint64(8)))
-        turned = mixed[rows] ^ (word * np.uint64(_B))
+        turned = mixed[rows] ^ (words.at(before, rows) * np.uint64(_B))
         mixed[rows] = ((turned << np.uint64(29)) | (turned >> np.uint64(35))) * np.uint64(_A)
     return mixed
 

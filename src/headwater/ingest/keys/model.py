@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.ingest.keys.hashing import UInt64s, hash_all
-from headwater.ingest.keys.ragged import Bytes, copy_rows
+from headwater.ingest.keys.hashing import hash_all
+from headwater.ingest.keys.ragged import WORD_BYTES, Bytes, UInt64s, Words, copy_rows
 from headwater.ingest.model import Bools, Int64s
 
 Indices: TypeAlias = npt.NDArray[np.integer] | npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Keys:
     """Keys of a batch, in its order. `offsets` has one more entry than there are keys."""
 
@@ -53,6 +53,17 @@ class Keys:
         data = np.empty(int(offsets[-1]), dtype=np.uint8)
         copy_rows(self.data, self.offsets[:-1][chosen], data, offsets[:-1], lengths)
         return Keys(data, offsets)
+
+    def order(self) -> Int64s:
+        """An order of the keys in which those that begin alike are neighbours: by their first 16 bytes."""
+        words = Words(self.data, self.offsets[:-1], self.lengths)
+        firsts = list[UInt64s]()
+        for before in (0, WORD_BYTES):
+            column = np.zeros(len(self), dtype=np.uint64)
+            rows = np.flatnonzero(self.lengths > before)
+            column[rows] = words.at(before, rows)
+            firsts.insert(0, column.byteswap())
+        return np.lexsort(firsts)
 
     def hashes(self) -> UInt64s:
         """The stable hash of each key; see `hashing`."""

@@ -10,6 +10,9 @@ import numpy.typing as npt
 from headwater.ingest.model import Int64s
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
+
+WORD_BYTES = 8
 
 # A longer row is copied by itself: its copy costs more than the step. Shorter ones together, so many at a time, because
 # each byte then needs an index of eight.
@@ -28,6 +31,23 @@ def copy_rows(source: Bytes, starts: Int64s, target: Bytes, places: Int64s, leng
     for low in range(0, len(lengths), _TOGETHER):
         part = slice(low, low + _TOGETHER)
         _copy_short(source, starts[part], target, places[part], lengths[part])
+
+
+class Words:
+    """Rows as words of 8 bytes, little-endian, the last one filled up with zeros."""
+
+    def __init__(self, data: Bytes, starts: Int64s, lengths: Int64s) -> None:
+        self._starts, self._lengths = starts, lengths
+        # Words begin at any byte, and the last row's last word may reach over the end.
+        padded = np.concatenate([data, np.zeros(2 * WORD_BYTES, dtype=np.uint8)])
+        self._words = np.ndarray((len(padded) - WORD_BYTES + 1,), dtype="<u8", buffer=padded, strides=(1,))
+
+    def at(self, before: int, rows: Int64s | slice) -> UInt64s:
+        """The word after `before` bytes of each of these rows; each has at least one byte more than that."""
+        left = np.minimum(self._lengths[rows] - before, WORD_BYTES).astype(np.uint64)
+        mask = np.uint64(2**64 - 1) >> (np.uint64(64) - left * np.uint64(8))
+        word: UInt64s = self._words[self._starts[rows] + before] & mask
+        return word
 
 
 def _copy_short(source: Bytes, starts: Int64s, target: Bytes, places: Int64s, lengths: Int64s) -> None:

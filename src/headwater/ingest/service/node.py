@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import grpc
+import numpy as np
 
 from headwater.ingest.apply.model import BadRequestError, TableUpdate, UpdateRequest
+from headwater.ingest.keys import encode
 from headwater.ingest.lifecycle import LifecycleState
 from headwater.ingest.model import Position
 from headwater.ingest.node import Node
@@ -32,11 +34,13 @@ class NodeService(IngestNodeServicer):
         self._limits = limits
 
     def UpdateRecord(self, request: pb.UpdateRecordRequest, context: grpc.ServicerContext) -> pb.UpdateRecordResponse:
+        """Apply one request."""
         return self._update(request)
 
     def StreamUpdateRecord(
         self, request_iterator: Iterator[pb.UpdateRecordRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.UpdateRecordResponse]:
+        """Apply requests in their order."""
         for request in request_iterator:
             yield self._update(request)
 
@@ -51,11 +55,13 @@ class NodeService(IngestNodeServicer):
     def AddWriteBuffer(
         self, request: pb.AddWriteBufferRequest, context: grpc.ServicerContext
     ) -> pb.AddWriteBufferResponse:
+        """Make the buffer of a stream."""
         self._node.lifecycle.refuse_unless_ready()
         self._node.add_write_buffer(request.table, request.virtual_node)
         return pb.AddWriteBufferResponse()
 
     def Scan(self, request: pb.ScanRequest, context: grpc.ServicerContext) -> Iterator[pb.ScanResponse]:
+        """Rows of a table at a timestamp."""
         self._node.lifecycle.refuse_unless_ready()
         self._refuse_other_topology(request.topology_hash)
         schema, batches = self._node.scan(scan_of(request))
@@ -65,6 +71,7 @@ class NodeService(IngestNodeServicer):
     def QueryVisibility(
         self, request: pb.QueryVisibilityRequest, context: grpc.ServicerContext
     ) -> pb.QueryVisibilityResponse:
+        """The deleted rows of row groups at a timestamp."""
         self._node.lifecycle.refuse_unless_ready()
         found = self._node.query_visibility(
             request.timestamp, [(each.file_id, each.row_group) for each in request.row_groups]
@@ -79,13 +86,78 @@ class NodeService(IngestNodeServicer):
     def GetWriteBuffer(
         self, request: pb.GetWriteBufferRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.GetWriteBufferResponse]:
+        """Rows that are in no admitted file yet."""
         self._node.lifecycle.refuse_unless_ready()
         file_ids, schema, batches = self._node.write_buffer(request.table, request.virtual_node, request.timestamp)
         yield pb.GetWriteBufferResponse(file_ids=file_ids)
         for piece in pieces_of(schema, batches, self._limits.piece_bytes):
             yield pb.GetWriteBufferResponse(piece=piece)
 
+    def RegisterOffload(
+        self, request: pb.RegisterOffloadRequest, context: grpc.ServicerContext
+    ) -> pb.RegisterOffloadResponse:
+        """Keep what this timestamp sees readable while folding goes on."""
+        self._node.lifecycle.refuse_unless_ready()
+        self._node.register_offload(request.timestamp)
+        return pb.RegisterOffloadResponse()
+
+    def UnregisterOffload(
+        self, request: pb.UnregisterOffloadRequest, context: grpc.ServicerContext
+    ) -> pb.UnregisterOffloadResponse:
+        """The reader of this timestamp is done."""
+        self._node.unregister_offload(request.timestamp)
+        return pb.UnregisterOffloadResponse()
+
+    def AddVisibility(
+        self, request: pb.AddVisibilityRequest, context: grpc.ServicerContext
+    ) -> pb.AddVisibilityResponse:
+        """Visibility comes with admission; a file that is not admitted is refused."""
+        self._node.lifecycle.refuse_unless_ready()
+        self._node.refuse_not_admitted(request.file_id)
+        return pb.AddVisibilityResponse()
+
+    def ListFiles(self, request: pb.ListFilesRequest, context: grpc.ServicerContext) -> pb.ListFilesResponse:
+        """Every file of a table, in every state."""
+        return pb.ListFilesResponse(
+            files=[
+                pb.FileStatus(
+                    file_id=each.file_id,
+                    name=each.name,
+                    type=each.type,
+                    row_groups=each.num_row_group,
+                    min_row_id=each.min_row_id or 0,
+                    max_row_id=each.max_row_id or 0,
+                )
+                for each in self._node.list_files(request.table)
+            ]
+        )
+
+    def LookUpKey(self, request: pb.LookUpKeyRequest, context: grpc.ServicerContext) -> pb.LookUpKeyResponse:
+        """All that the index knows of a key."""
+        key = batch_of(request.key, "the key")
+        if key is None or key.num_rows != 1:
+            raise BadRequestError("one key is looked up at a time", hint="send one row of key columns")
+        home, versions = self._node.versions(request.table, encode(key, self._node.table(request.table).key))
+        rows = np.array([-1 if each.row_id is None else each.row_id for each in versions], dtype=np.int64)
+        places = self._node.index.main.locate(rows)
+        return pb.LookUpKeyResponse(
+            virtual_node=home,
+            versions=[
+                pb.KeyVersion(
+                    timestamp=each.timestamp,
+                    is_tombstone=each.row_id is None,
+                    row_id=each.row_id or 0,
+                    is_located=bool(places.file_ids[place] >= 0),
+                    file_id=max(int(places.file_ids[place]), 0),
+                    row_group=max(int(places.row_groups[place]), 0),
+                    offset=max(int(places.offsets[place]), 0),
+                )
+                for place, each in enumerate(versions)
+            ],
+        )
+
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
+        """The node as it is."""
         node = self._node
         return pb.GetStatusResponse(
             node=node.name,
@@ -109,9 +181,11 @@ class NodeService(IngestNodeServicer):
     def GetRecoveryReplayTs(
         self, request: pb.GetRecoveryReplayTsRequest, context: grpc.ServicerContext
     ) -> pb.GetRecoveryReplayTsResponse:
+        """Not built yet."""
         raise _not_built()
 
     def MarkReady(self, request: pb.MarkReadyRequest, context: grpc.ServicerContext) -> pb.MarkReadyResponse:
+        """Not built yet."""
         raise _not_built()
 
     def _refuse_other_topology(self, said: str) -> None:

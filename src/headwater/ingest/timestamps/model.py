@@ -36,12 +36,12 @@ class Watermarks:
     """No open read-only transaction reads below it, and none will begin there."""
 
     @property
-    def read(self) -> Timestamp:
+    def read_timestamp(self) -> Timestamp:
         """The newest timestamp that can be read."""
         return self.high - 1
 
     @property
-    def safe_gc(self) -> Timestamp:
+    def safe_gc_timestamp(self) -> Timestamp:
         """Up to here deletions may be folded and old rows dropped: below the low watermark."""
         return max(0, self.low - 1)
 

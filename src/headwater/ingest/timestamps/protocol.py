@@ -142,22 +142,17 @@ class TimestampService:
 
     def begin(self, *, read_only: bool = False, timestamp: Timestamp | None = None) -> Transaction:
         """Begin a write at the source's timestamp or the next one, or a read at a timestamp or the newest."""
-        [begun] = self.begin_batch([timestamp], read_only=read_only)
+        [begun] = self._begin([timestamp], read_only=read_only)
         return begun
 
-    def begin_batch(
-        self, timestamps: Sequence[Timestamp | None], *, read_only: bool = False
-    ) -> tuple[Transaction, ...]:
-        """Begin one transaction for each of these timestamps, `None` for the next or the newest; all, or none."""
-        if not 1 <= len(timestamps) <= MAXIMUM_BATCH:
-            raise UsageError(
-                f"{len(timestamps)} transactions cannot be begun together",
-                hint=f"1 to {MAXIMUM_BATCH}",
-                count=len(timestamps),
-            )
-        if read_only:
-            return self._turns.take(lambda draft: draft.begin_reads(timestamps, self._read_lease_seconds))
-        return self._turns.take(lambda draft: draft.begin_writes(timestamps))
+    def begin_batch(self, count: int, *, read_only: bool = False) -> tuple[Transaction, ...]:
+        """Begin several: writes at the next timestamps, or reads at the newest."""
+        return self._begin([None] * _checked_count(count), read_only=read_only)
+
+    def begin_at(self, timestamps: Sequence[Timestamp]) -> tuple[Transaction, ...]:
+        """Begin a write at each of these timestamps of the source; all, or none."""
+        _checked_count(len(timestamps))
+        return self._begin(timestamps, read_only=False)
 
     def commit(self, transaction_id: int) -> None:
         """A write's effects are complete and acknowledged, or a read is over. Again changes nothing for a write."""
@@ -198,6 +193,11 @@ class TimestampService:
         """Give the lease back. Afterwards nothing is answered."""
         self._good_until = float("-inf")
         self._held.release()
+
+    def _begin(self, timestamps: Sequence[Timestamp | None], *, read_only: bool) -> tuple[Transaction, ...]:
+        if read_only:
+            return self._turns.take(lambda draft: draft.begin_reads(timestamps, self._read_lease_seconds))
+        return self._turns.take(lambda draft: draft.begin_writes(timestamps))
 
     def _end(self, draft: Draft, transaction_id: int, outcome: WriteOutcome) -> None:
         if not draft.end(transaction_id, outcome):
@@ -267,6 +267,12 @@ class TimestampService:
     def _refuse_other(self, epoch: int | None) -> None:
         if epoch != self.epoch:
             raise FencedError(self.topology, self.epoch, f"epoch {epoch} has begun")
+
+
+def _checked_count(count: int) -> int:
+    if not 1 <= count <= MAXIMUM_BATCH:
+        raise UsageError(f"{count} transactions cannot be begun together", hint=f"1 to {MAXIMUM_BATCH}", count=count)
+    return count
 
 
 def _durable(stored: Stored) -> tuple[int, ...]:

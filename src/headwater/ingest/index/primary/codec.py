@@ -39,7 +39,7 @@ _IS_DIGEST = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class StoredKeys:
-    """Keys of a batch as they are stored, in their order there; `order` says which place of the batch each has."""
+    """Keys of a batch as they are stored, nearly in the order of the tree; `order` says which place in the batch each has."""
 
     keys: list[bytes]
     order: Int64s
@@ -56,24 +56,29 @@ class StoredKeys:
 
 
 def stored(table_id: int, keys: Keys) -> StoredKeys:
-    """The keys as the index knows them, sorted; `DuplicateKeysError` when one is there twice."""
+    """The keys as the index knows them; `DuplicateKeysError` when one is there twice."""
     if not 0 <= table_id <= _LARGEST_TABLE:
         raise UsageError(f"{table_id} is not a table's number", hint=f"0 to {_LARGEST_TABLE}", table_id=table_id)
     prefix = struct.pack(">I", table_id)
     plain = [prefix + key for key in keys.to_list()]
     for place in np.flatnonzero(keys.lengths > LONG_KEY_BYTES).tolist():
         plain[place] = struct.pack(">I", table_id | _IS_DIGEST) + hashlib.sha256(plain[place][4:]).digest()
-    order = sorted(range(len(plain)), key=plain.__getitem__)
-    ordered = [plain[place] for place in order]
-    if len(set(ordered)) != len(ordered):
-        again = next(place for place in range(1, len(ordered)) if ordered[place] == ordered[place - 1])
-        raise DuplicateKeysError(
-            f"places {order[again - 1]} and {order[again]} of the batch have the same key",
-            hint="keep the last change of each key",
-            table_id=table_id,
-            places=sorted((order[again - 1], order[again])),
-        )
-    return StoredKeys(ordered, np.array(order, dtype=np.int64))
+    if len(set(plain)) != len(plain):
+        raise _twice(table_id, plain)
+    # Neighbours in the tree come one after the other, and find their page where the one before left it.
+    order = keys.order()
+    return StoredKeys([plain[place] for place in order.tolist()], order)
+
+
+def _twice(table_id: int, plain: list[bytes]) -> DuplicateKeysError:
+    first = dict[bytes, int]()
+    places = next((first[key], place) for place, key in enumerate(plain) if first.setdefault(key, place) != place)
+    return DuplicateKeysError(
+        f"places {places[0]} and {places[1]} of the batch have the same key",
+        hint="keep the last change of each key",
+        table_id=table_id,
+        places=list(places),
+    )
 
 
 def decode_held(values: Sequence[bytes | None]) -> Held:

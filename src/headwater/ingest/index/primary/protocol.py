@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -61,6 +62,7 @@ class PrimaryIndex:
         self._environment = environment
         self._main = main
         self.incarnation = incarnation
+        self._known: WeakKeyDictionary[Keys, tuple[int, codec.StoredKeys]] = WeakKeyDictionary()
 
     @classmethod
     def open(
@@ -85,7 +87,7 @@ class PrimaryIndex:
 
     def resolve_primary(self, table_id: int, keys: Keys, visible_files: VisibleFiles) -> Resolved:
         """The newest live version of each key, if its row lies in a visible file. Only a failing backend raises."""
-        wanted = codec.stored(table_id, keys)
+        wanted = self._stored(table_id, keys)
         with self._environment.reading() as transaction:
             held = _held(transaction, wanted)
         row_ids, timestamps = wanted.to_batch(held.row_ids), wanted.to_batch(held.timestamps)
@@ -94,8 +96,10 @@ class PrimaryIndex:
 
     def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
         """Rows become the newest versions of their keys, whatever was there."""
-        wanted, rows = _checked(table_id, keys, timestamp, row_ids)
-        with self._environment.writing() as transaction:
+        _check(keys, timestamp, row_ids)
+        wanted = self._stored(table_id, keys)
+        rows = wanted.from_batch(np.asarray(row_ids, dtype=np.int64))
+        with self._environment.writing(len(keys)) as transaction:
             held = _held(transaction, wanted)
             self._write(transaction, table_id, wanted, held, timestamp, rows, decide.put(held, timestamp, rows))
 
@@ -103,28 +107,30 @@ class PrimaryIndex:
         self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
     ) -> None:
         """Rows replace the versions that were resolved; `IndexMovedError` when those are no longer there."""
-        wanted, rows = _checked(table_id, keys, timestamp, row_ids)
+        _check(keys, timestamp, row_ids)
+        wanted = self._stored(table_id, keys)
+        rows = wanted.from_batch(np.asarray(row_ids, dtype=np.int64))
         expected = _in_order(wanted, resolved)
-        with self._environment.writing() as transaction:
+        with self._environment.writing(len(keys)) as transaction:
             held = _held(transaction, wanted)
             change = decide.update(held, timestamp, expected, rows)
             self._write(transaction, table_id, wanted, held, timestamp, rows, change)
 
     def tombstone_primary_resolved(self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved) -> None:
         """The rows that were resolved are deleted, orphans too; `IndexMovedError` when other rows are there."""
-        nobody = np.full(len(keys), NOTHING, dtype=np.int64)
-        wanted, _ = _checked(table_id, keys, timestamp, nobody, is_row=False)
+        _check(keys, timestamp, np.zeros(len(keys), dtype=np.int64))
+        wanted, nobody = self._stored(table_id, keys), np.full(len(keys), NOTHING, dtype=np.int64)
         expected = _in_order(wanted, resolved)
-        with self._environment.writing() as transaction:
+        with self._environment.writing(len(keys)) as transaction:
             held = _held(transaction, wanted)
             change = decide.tombstone(held, timestamp, expected)
             self._write(transaction, table_id, wanted, held, timestamp, nobody, change)
 
     def restore_primary_entries(self, table_id: int, keys: Keys, resolved: Resolved, timestamp: Timestamp) -> None:
         """Take back what was written at `timestamp` since `resolved` was read, for each of the keys."""
-        wanted = codec.stored(table_id, keys)
+        wanted = self._stored(table_id, keys)
         expected = _in_order(wanted, resolved)
-        with self._environment.writing() as transaction:
+        with self._environment.writing(len(keys)) as transaction:
             before = held = _held(transaction, wanted)
             while not (is_restored := decide.is_restored(held, timestamp, expected)).all():
                 held = self._without_newest(transaction, table_id, held, ~is_restored)
@@ -133,7 +139,7 @@ class PrimaryIndex:
 
     def versions_of(self, table_id: int, keys: Keys) -> Versions:
         """Every version of these keys that is kept, dead or alive."""
-        wanted = codec.stored(table_id, keys)
+        wanted = self._stored(table_id, keys)
         found = list[tuple[Int64s, Held]]()
         with self._environment.reading() as transaction:
             held = _held(transaction, wanted)
@@ -168,6 +174,13 @@ class PrimaryIndex:
     def close(self) -> None:
         """Flush and close."""
         self._environment.close()
+
+    def _stored(self, table_id: int, keys: Keys) -> codec.StoredKeys:
+        """The keys as they are stored. A request asks several times with the same, so that it is done once."""
+        known = self._known.get(keys)
+        if known is None or known[0] != table_id:
+            known = self._known[keys] = (table_id, codec.stored(table_id, keys))
+        return known[1]
 
     def _write(
         self,
@@ -292,15 +305,10 @@ def _in_order(wanted: codec.StoredKeys, resolved: Resolved) -> Resolved:
     return Resolved(resolved.is_found[order], resolved.row_ids[order], resolved.timestamps[order], locations)
 
 
-def _checked(
-    table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s, *, is_row: bool = True
-) -> tuple[codec.StoredKeys, Int64s]:
-    """The keys and row ids in the order of the index, or an error that says what is wrong with them."""
+def _check(keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
     if timestamp < 1:
         raise UsageError(f"{timestamp} is no timestamp", hint="timestamps begin at 1", timestamp=timestamp)
     if len(row_ids) != len(keys):
         raise UsageError(f"{len(keys)} keys and {len(row_ids)} row ids", hint="each key has one row")
-    if is_row and (row_ids < 0).any():
+    if (row_ids < 0).any():
         raise UsageError("a row id is below 0", hint="row ids come from the main index's allocate")
-    wanted = codec.stored(table_id, keys)
-    return wanted, wanted.from_batch(np.asarray(row_ids, dtype=np.int64))

@@ -1,0 +1,73 @@
+"""Errors become statuses, for every call alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import grpc
+
+from headwater.ingest.service.failures import code_of, details_of, trailer_of
+from headwater.kernel.logs import Log
+
+_log = Log("ingest")
+
+
+class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]  (generic only in its stubs)
+    """Wraps the handler of each call."""
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[Any, Any] | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """The handler, with its errors translated."""
+        handler = continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        make = _MAKERS[handler.request_streaming, handler.response_streaming]
+        kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+        inner: Callable[..., Any] = next(each for each in kinds if each is not None)
+        wrapped = _streaming(inner, method) if handler.response_streaming else _single(inner, method)
+        return make(
+            wrapped,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+_MAKERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+def _single(inner: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def call(request: object, context: grpc.ServicerContext) -> object:
+        try:
+            return inner(request, context)
+        except Exception as error:  # noqa: BLE001  (each becomes a status)
+            _end(error, method, context)
+
+    return call
+
+
+def _streaming(inner: Callable[..., Iterator[Any]], method: str) -> Callable[..., Iterator[Any]]:
+    def call(request: object, context: grpc.ServicerContext) -> Iterator[object]:
+        try:
+            yield from inner(request, context)
+        except Exception as error:  # noqa: BLE001  (each becomes a status)
+            _end(error, method, context)
+
+    return call
+
+
+def _end(error: Exception, method: str, context: grpc.ServicerContext) -> NoReturn:
+    code = code_of(error)
+    if code is grpc.StatusCode.INTERNAL:
+        _log.error("a call failed", method=method, error=repr(error))
+    context.set_trailing_metadata(trailer_of(error))
+    context.abort(code, details_of(error))

@@ -1,0 +1,78 @@
+"""The timestamp service over gRPC. The node that holds its lease answers; every other names that node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+
+from headwater.ingest.timestamps.model import Transaction
+from headwater.ingest.timestamps.protocol import TimestampService
+from headwater.kernel.errors import RefusedError
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+from headwater.rpc.ingest.v1.ingest_pb2_grpc import TimestampsServicer
+
+
+class NotTheHolderError(RefusedError):
+    """Another node keeps the time; nothing was done."""
+
+
+class TimeCalls(TimestampsServicer):
+    """Translates messages. `service` gives the timestamp service while this node holds its lease."""
+
+    def __init__(self, service: Callable[[], TimestampService]) -> None:
+        self._service = service
+
+    def BeginTransaction(
+        self, request: pb.BeginTransactionRequest, context: grpc.ServicerContext
+    ) -> pb.BeginTransactionResponse:
+        """Begin to write at a position of the source, or to read."""
+        return _begun(self._service().begin(read_only=request.read_only, timestamp=request.timestamp or None))
+
+    def BeginTransactionBatch(
+        self, request: pb.BeginTransactionBatchRequest, context: grpc.ServicerContext
+    ) -> pb.BeginTransactionBatchResponse:
+        """Begin several."""
+        begun = self._service().begin_batch(request.count, read_only=request.read_only)
+        return pb.BeginTransactionBatchResponse(transactions=[_begun(each) for each in begun])
+
+    def CommitTransaction(
+        self, request: pb.CommitTransactionRequest, context: grpc.ServicerContext
+    ) -> pb.CommitTransactionResponse:
+        """All effects are complete and acknowledged; a read is over."""
+        self._service().commit(request.transaction_id)
+        return pb.CommitTransactionResponse()
+
+    def RollbackTransaction(
+        self, request: pb.RollbackTransactionRequest, context: grpc.ServicerContext
+    ) -> pb.RollbackTransactionResponse:
+        """There are no effects, and there will be none."""
+        self._service().roll_back(request.transaction_id)
+        return pb.RollbackTransactionResponse()
+
+    def KeepAlive(self, request: pb.KeepAliveRequest, context: grpc.ServicerContext) -> pb.KeepAliveResponse:
+        """Nothing below the position will come; these reads still go on."""
+        service = self._service()
+        if request.timestamp:
+            service.keep_alive(request.timestamp)
+        if request.transaction_ids:
+            service.renew(list(request.transaction_ids))
+        return pb.KeepAliveResponse()
+
+    def GetWatermarks(
+        self, request: pb.GetWatermarksRequest, context: grpc.ServicerContext
+    ) -> pb.GetWatermarksResponse:
+        """Where time stands."""
+        marks = self._service().watermarks()
+        return pb.GetWatermarksResponse(
+            high_watermark=marks.high,
+            low_watermark=marks.low,
+            read_timestamp=marks.read_timestamp,
+            safe_gc_timestamp=marks.safe_gc_timestamp,
+        )
+
+
+def _begun(transaction: Transaction) -> pb.BeginTransactionResponse:
+    return pb.BeginTransactionResponse(
+        transaction_id=transaction.id, timestamp=transaction.timestamp, is_resend=transaction.is_resend
+    )

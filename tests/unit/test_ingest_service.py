@@ -1,0 +1,230 @@
+"""A node behind gRPC, on a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from pyroaring import BitMap
+
+from headwater.ingest.client import NodeClient
+from headwater.ingest.lifecycle import Lifecycle
+from headwater.ingest.service.ipc import bytes_of
+from headwater.ingest.service.limits import ServiceLimits
+from headwater.ingest.service.server import NodeServer
+from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+from tests.unit.ingest_world import IngestWorld, ingest_world
+
+
+@dataclass
+class Served:
+    world: IngestWorld
+    client: NodeClient
+    server: NodeServer
+
+    def message(self, timestamp: int, sequence: int = 0, **parts: Any) -> pb.UpdateRecordRequest:
+        request = self.world.request(timestamp, sequence, **parts)
+        return pb.UpdateRecordRequest(
+            timestamp=timestamp,
+            sequence=sequence,
+            updates=[
+                pb.TableUpdate(
+                    table=each.table,
+                    virtual_node=each.virtual_node,
+                    key_timestamp=each.key_timestamp,
+                    **{
+                        part: bytes_of(batch)
+                        for part in ("deletes", "inserts", "updates")
+                        if (batch := getattr(each, part)) is not None
+                    },
+                )
+                for each in request.updates
+            ],
+        )
+
+    def rows(self, timestamp: int, **options: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.client.scan("t", timestamp, **options).read_all().to_pylist()
+        return sorted(found, key=lambda row: row.get("id", 0))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with ingest_world(tmp_path) as world:
+        server = NodeServer(world.node, limits=ServiceLimits(piece_bytes=1000, batch_rows=5000, request_bytes=1 << 20))
+        port = server.start("127.0.0.1:0")
+        try:
+            with NodeClient(f"127.0.0.1:{port}") as client:
+                yield Served(world, client, server)
+        finally:
+            server.stop(1)
+
+
+def rows(count: int, value: str = "a") -> list[dict[str, Any]]:
+    return [{"id": each, "v": value} for each in range(count)]
+
+
+def test_what_is_sent_is_scanned(served: Served) -> None:
+    answer = served.client.update(served.message(3, 7, inserts=rows(500)))
+    assert (answer.timestamp, answer.sequence) == (3, 7)
+    wanted = [row for row in rows(500) if served.world.is_here(row)]
+    assert served.rows(3) == wanted
+    assert served.rows(2) == []
+    served.world.node.flush()
+    assert served.rows(3) == wanted
+    assert served.rows(3, columns=["v"]) == [{"v": "a"}] * len(wanted)
+    few = served.rows(3, predicates=[pb.Predicate(column="id", comparison="<", integer=9)])
+    assert few == [row for row in wanted if row["id"] < 9]
+
+
+def test_requests_of_a_stream_are_answered_in_order(served: Served) -> None:
+    sent = [served.message(turn, inserts=rows(3, str(turn))) for turn in range(1, 20)]
+    answers = served.client.node.StreamUpdateRecord(iter(sent), timeout=30)
+    assert [each.timestamp for each in answers] == list(range(1, 20))
+    assert {row["v"] for row in served.rows(19)} == {"19"}
+
+
+def test_the_buffer_and_the_files_are_all_of_it(served: Served) -> None:
+    served.client.update(served.message(1, inserts=rows(200)))
+    served.world.node.publish_full()
+    found: list[int] = []
+    for home in served.world.node.owned:
+        answers = list(
+            served.client.node.GetWriteBuffer(pb.GetWriteBufferRequest(table="t", virtual_node=home, timestamp=1))
+        )
+        buffered = pa.ipc.open_stream(b"".join(each.piece for each in answers)).read_all()
+        found += buffered["id"].to_pylist()
+        regular = {each.file_id for each in served.world.node.files.get_regular_files(served.world.shape.path_id)}
+        assert not regular & set(answers[0].file_ids)
+    assert found
+    assert len(found) < len(served.rows(1))
+
+
+def test_visibility_is_answered_as_bitmaps(served: Served) -> None:
+    served.client.update(served.message(1, inserts=rows(60)))
+    served.world.node.flush()
+    served.client.update(served.message(5, deletes=[{"id": each} for each in range(60)]))
+    files = served.world.node.files.get_regular_files(served.world.shape.path_id)
+    asked = [pb.RowGroup(file_id=each.file_id, row_group=0) for each in files]
+    for timestamp, is_gone in ((4, False), (5, True)):
+        answer = served.client.call(
+            served.client.node.QueryVisibility, pb.QueryVisibilityRequest(timestamp=timestamp, row_groups=asked)
+        )
+        assert all(bool(BitMap.deserialize(each.deleted)) is is_gone for each in answer.row_groups)
+
+
+def test_an_offload_holds_folding_back(served: Served) -> None:
+    served.client.update(served.message(1, inserts=rows(9)))
+    served.client.call(served.client.node.RegisterOffload, pb.RegisterOffloadRequest(timestamp=1))
+    served.client.update(served.message(5, deletes=[{"id": 1}, {"id": 2}]))
+    served.world.node.fold(5)
+    assert len(served.rows(1)) == len([row for row in rows(9) if served.world.is_here(row)])
+    served.client.call(served.client.node.UnregisterOffload, pb.UnregisterOffloadRequest(timestamp=1))
+    served.world.node.fold(5)
+    with pytest.raises(RefusedError, match="below 5"):
+        served.rows(4)
+    with pytest.raises(RefusedError, match="below 5"):
+        served.client.call(served.client.node.RegisterOffload, pb.RegisterOffloadRequest(timestamp=4))
+
+
+def test_status_files_and_keys_are_told(served: Served) -> None:
+    key = next(row for row in rows(9) if served.world.is_here(row))
+    served.client.update(served.message(1, inserts=[key]))
+    served.client.update(served.message(2, 3, deletes=[{"id": key["id"]}]))
+    status = served.client.call(served.client.node.GetStatus, pb.GetStatusRequest())
+    assert (status.node, status.state) == ("a", pb.LIFECYCLE_STATE_READY)
+    assert [(each.applied_timestamp, each.applied_sequence) for each in status.streams] == [(2, 3)]
+    files = served.client.call(served.client.node.ListFiles, pb.ListFilesRequest(table="t")).files
+    assert [each.type for each in files] == ["TEMPORARY_INGEST"]
+    one = bytes_of(served.world.batch([{"id": key["id"]}], is_keys=True))
+    found = served.client.call(served.client.node.LookUpKey, pb.LookUpKeyRequest(table="t", key=one))
+    assert [(each.timestamp, each.is_tombstone) for each in found.versions] == [(2, True), (1, False)]
+    assert found.versions[1].file_id == files[0].file_id
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (lambda message: message.updates[0].__setattr__("table", "x"), UsageError, "table x is unknown"),
+        (lambda message: message.updates[0].__setattr__("inserts", b"no"), UsageError, "not an Arrow IPC stream"),
+        (lambda message: message.updates[0].__setattr__("key_timestamp", 9), UsageError, "timestamp 9"),
+        (lambda message: message.updates[0].__setattr__("virtual_node", 3), RefusedError, "virtual node 3"),
+        (lambda message: message.__setattr__("topology_hash", "other"), RefusedError, "topology"),
+        (lambda message: message.replay.__setattr__("checkpoint_id", "x"), UsageError, "not recovering"),
+    ],
+)
+def test_what_is_wrong_is_said_and_not_done(
+    served: Served, change: Any, error: type[HeadwaterError], says: str
+) -> None:
+    message = served.message(1, inserts=rows(3))
+    change(message)
+    with pytest.raises(error, match=says):
+        served.client.update(message)
+    assert served.rows(9) == []
+
+
+def test_too_much_is_refused(served: Served) -> None:
+    with pytest.raises(UsageError, match="5000 may be in one batch"):
+        served.client.update(served.message(1, inserts=rows(30_000)))
+    with pytest.raises(UnavailableError):
+        served.client.update(served.message(1, inserts=[{"id": 1, "v": "x" * (2 << 20)}]))
+    assert served.rows(9) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"columns": ["x"]}, "no column x"),
+        ({"predicates": [pb.Predicate(column="x", comparison="=", integer=1)]}, "no column x"),
+        ({"predicates": [pb.Predicate(column="id", comparison="~", integer=1)]}, "'~' compares nothing"),
+        ({"predicates": [pb.Predicate(column="id", comparison="=", text="a")]}, "cannot be compared"),
+        ({"predicates": [pb.Predicate(column="id", comparison="=")]}, "takes a literal"),
+        ({"predicates": [pb.Predicate(column="id", comparison="is null", integer=1)]}, "takes no literal"),
+    ],
+)
+def test_a_scan_that_is_wrong_is_refused(served: Served, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        served.rows(1, **options)
+
+
+def test_a_node_that_is_not_ready_answers_nothing_but_how_it_is(served: Served) -> None:
+    served.world.node.lifecycle.__init__()  # type: ignore[misc]
+    message = served.message(1, inserts=rows(3))
+    for call in (lambda: served.client.update(message), lambda: served.rows(1)):
+        with pytest.raises(RefusedError, match="recovering"):
+            call()
+    assert served.client.call(served.client.node.GetStatus, pb.GetStatusRequest()).state == pb.LIFECYCLE_STATE_RECOVERING
+    with pytest.raises(RefusedError, match="not built"):
+        served.client.call(served.client.node.MarkReady, pb.MarkReadyRequest())
+    served.world.node.lifecycle.ready_for_tests()
+    served.client.update(message)
+    served.world.node.lifecycle.fail(RuntimeError("boom"))
+    with pytest.raises(RefusedError, match="boom"):
+        served.rows(1)
+    assert served.client.call(served.client.node.GetStatus, pb.GetStatusRequest()).failure == "boom"
+
+
+def test_only_tests_make_a_node_ready() -> None:
+    """Until recovery is built nothing in the product may."""
+    source = Path(__file__).parents[2] / "src"
+    users = [path for path in source.rglob("*.py") if "ready_for_tests" in path.read_text()]
+    assert [path.name for path in users] == ["lifecycle.py"]
+    assert Lifecycle().state == "recovering"
+
+
+def test_health_and_reflection(served: Served) -> None:
+    with grpc.insecure_channel(served.client.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        asked = health_pb2.HealthCheckRequest(service="headwater.ingest.v1.IngestNode")
+        assert health.Check(asked).status == health_pb2.HealthCheckResponse.SERVING
+        served.world.node.lifecycle.fail(RuntimeError("boom"))
+        served.server.report()
+        assert health.Check(asked).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert "headwater.ingest.v1.IngestNode" in ProtoReflectionDescriptorDatabase(channel).get_services()
