@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     from headwater.catalog.port import Catalog
     from headwater.coordination import Coordination
     from headwater.database import Database
+    import pyarrow as pa
+    from pyiceberg.table.metadata import TableMetadata
+
+    from headwater.ingest.config import NodeConfig
+    from headwater.ingest.node import Node
     from headwater.lake import Lake
     from headwater.publish.direct.recovery import NoSidecars
     from headwater.publish.sidecars import Sidecars
@@ -423,6 +428,39 @@ class App:
             return SparkHelpers(lambda: self.open_spark("headwater sync"), sent, tasks=self.settings.sync.tasks)
 
         return opened
+
+    @contextmanager
+    def open_node(self, config: NodeConfig) -> Iterator[Node]:
+        """An ingest node as its file describes it; nothing of it runs yet."""
+        from headwater.ingest.opening import Surroundings, open_node
+        from headwater.tables.files import normalise
+        from headwater.tables.span_file import open_span_file
+
+        lake = self.open_lake(config.lake, read_only=True)
+        store = self.open_store(self._store_url(config.lake), needed=frozenset({Capability.CREATE}))
+        root = lake.location.rstrip("/") + "/"
+
+        def open_file(name: str) -> pa.NativeFile:
+            return open_span_file(lake.files, root + name, store.head(name).size_bytes)
+
+        def folder_of(metadata: TableMetadata) -> str:
+            location = normalise(metadata.location)
+            if not location.startswith(root):
+                raise RefusedError(f"{location} is outside of the lake {lake.name}", hint="a node writes into its lake")
+            return f"{location.removeprefix(root)}/data/ingest"
+
+        with closing(self.open_database(config.lake)) as database:
+            surroundings = Surroundings(
+                database,
+                store,
+                open_file,
+                lambda name: lake.table(name).metadata,
+                folder_of,
+                self.clock,
+                self.randomness,
+            )
+            with open_node(config, surroundings) as node:
+                yield node
 
     def count_rows(self) -> CountRows:
         """Counts the rows of a table by its metadata.json, on Spark."""

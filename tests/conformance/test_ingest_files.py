@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
@@ -113,6 +114,13 @@ def test_the_life_of_a_file(database: Database, table: FileTable) -> None:
     assert [each.file_id for each in table.list_retired_files_due(LATER)] == [1]
     table.delete_files([1])
     assert types(database) == {}
+
+
+def test_numbers_may_come_from_columns(table: FileTable) -> None:
+    add(table, 1)
+    table.publish_regular(1, np.int64(2), np.int64(10), np.int64(19))  # type: ignore[arg-type]
+    table.publish_regular(1, 2, 10, 19)
+    assert [each.hull for each in table.get_regular_files(1)] == [HULL]
 
 
 def test_to_repeat_what_was_done_changes_nothing(database: Database, table: FileTable) -> None:

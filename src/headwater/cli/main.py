@@ -40,6 +40,7 @@ COMMANDS = {
     "init": "lake",
     "load": "load",
     "mutate": "publish",
+    "node": "node",
     "optimize": "optimize",
     "query": "query",
     "recover": "publish",

@@ -114,7 +114,8 @@ def translated(address: str) -> Iterator[None]:
         yield
     except grpc.RpcError as error:
         code, details = error.code(), error.details() or ""
-        said = [str(value) for name, value in error.trailing_metadata() or () if name == "headwater-error"]
+        trailer: Sequence[tuple[str, str]] = error.trailing_metadata() or ()  # type: ignore[assignment]
+        said = [value for name, value in trailer if name == "headwater-error"]
         told: dict[str, Any] = json.loads(said[0]) if said else {}
         kind = _KINDS.get(code, HeadwaterError)
         message = told.pop("error", None) or f"{address} says {code.name}: {details}"

@@ -90,9 +90,9 @@ class Locations:
 class Resolved:
     """What the primary index knows of a batch of keys: the newest live version of each, or none.
 
-    `is_found` is false for keys that are missing, tombstoned, or whose row lies in a file that is not visible (orphans).
-    `timestamps` and `row_ids` say what the index held, orphans and tombstones too (-1: nothing), so that it can be put back;
-    `row_ids` is -1 for a tombstone. `locations` is meaningful where `is_found`.
+    `is_found` is false for keys that are missing, tombstoned, or whose row lies in a file that is not visible
+    (orphans). `timestamps` and `row_ids` say what the index held, orphans and tombstones too (-1: nothing), so that it
+    can be put back; `row_ids` is -1 for a tombstone. `locations` is meaningful where `is_found`.
     """
 
     is_found: Bools

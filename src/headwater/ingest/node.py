@@ -117,13 +117,11 @@ class Node:
         if self._thread is not None:
             self._thread.join()
 
-    def close(self) -> None:
-        """Stop, publish what there is, and let go of the index."""
+    def finish(self) -> None:
+        """Stop, and publish what there is; a node that has failed publishes nothing more."""
         self.stop()
-        try:
+        if self.lifecycle.failure is None:
             self.flush()
-        finally:
-            self.index.close()
 
     def flush(self) -> int:
         """Seal and publish everything that is in the buffers; says how many files became REGULAR."""
@@ -175,7 +173,7 @@ class Node:
                 self.flush() if is_time else self.publish_full()
             except PublishBarrierError as error:
                 _log.warning("a file could not be published", error=str(error))
-            except Exception as error:  # noqa: BLE001  (whatever it is, nobody else would hear of it)
+            except Exception as error:
                 self.lifecycle.fail(error)
                 _log.error("publishing failed", error=str(error))
                 return

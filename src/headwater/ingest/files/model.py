@@ -64,6 +64,9 @@ class Hull:
     max_row_id: int
 
     def __post_init__(self) -> None:
+        for name in ("num_row_group", "min_row_id", "max_row_id"):
+            # They come from columns, and the database takes plain integers alone.
+            object.__setattr__(self, name, int(getattr(self, name)))
         if self.num_row_group < 1 or not 0 <= self.min_row_id <= self.max_row_id:
             raise UsageError(
                 f"{self.num_row_group} row groups with row ids {self.min_row_id} to {self.max_row_id} cannot be",

@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 
 from headwater.kernel.errors import UsageError
 
-_SHAPE = re.compile(r"(0|[1-9]\d*)_(0|[1-9]\d*)_(\d{14})_(0|[1-9]\d*)_(0|[1-9]\d*)\.parquet", re.ASCII)
+_NUMBER = r"(0|[1-9]\d{0,18})"
+_SHAPE = re.compile(rf"{_NUMBER}_{_NUMBER}_(\d{{14}})_{_NUMBER}_{_NUMBER}\.parquet", re.ASCII)
+_MAXIMUM = 2**63 - 1
 _TIME = "%Y%m%d%H%M%S"
 SHAPE = "<table id>_<virtual node>_<yyyyMMddHHmmss>_<first block id>_<file id>.parquet"
 
@@ -30,8 +32,8 @@ class FileName:
 
     def __post_init__(self) -> None:
         numbers = (self.table_id, self.virtual_node, self.first_block_id, self.file_id)
-        if min(numbers) < 0 or self.created_at.tzinfo is None:
-            raise UsageError(f"{self!r} names no file", hint="numbers from 0 on, and a time in UTC")
+        if min(numbers) < 0 or max(numbers) > _MAXIMUM or self.created_at.tzinfo is None:
+            raise UsageError(f"{self!r} names no file", hint=f"numbers from 0 to {_MAXIMUM}, and a time with its zone")
 
     def __str__(self) -> str:
         at = self.created_at.astimezone(UTC)

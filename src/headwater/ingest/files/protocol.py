@@ -116,7 +116,8 @@ class FileTable:
 
     def publish_regular(self, file_id: int, num_row_group: int, min_row_id: int, max_row_id: int) -> None:
         """TEMPORARY_INGEST to REGULAR with its hull, in one update; done already just so is well, too."""
-        hull, came_from = Hull(num_row_group, min_row_id, max_row_id), FileType.TEMPORARY_INGEST
+        hull = Hull(num_row_group, min_row_id, max_row_id)
+        came_from = FileType.TEMPORARY_INGEST
         with self._writing(f"publish file {file_id}") as connection:
             found = rows.lock_files(connection, [file_id])
             if decide.publish_verdict(found[0] if found else None, file_id, hull, came_from) is Verdict.CHANGE:

@@ -13,7 +13,7 @@ from headwater.kernel.logs import Log
 _log = Log("ingest")
 
 
-class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]  (generic only in its stubs)
+class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]
     """Wraps the handler of each call."""
 
     def intercept_service(
@@ -49,7 +49,7 @@ def _single(inner: Callable[..., Any], method: str) -> Callable[..., Any]:
     def call(request: object, context: grpc.ServicerContext) -> object:
         try:
             return inner(request, context)
-        except Exception as error:  # noqa: BLE001  (each becomes a status)
+        except Exception as error:
             _end(error, method, context)
 
     return call
@@ -59,7 +59,7 @@ def _streaming(inner: Callable[..., Iterator[Any]], method: str) -> Callable[...
     def call(request: object, context: grpc.ServicerContext) -> Iterator[object]:
         try:
             yield from inner(request, context)
-        except Exception as error:  # noqa: BLE001  (each becomes a status)
+        except Exception as error:
             _end(error, method, context)
 
     return call

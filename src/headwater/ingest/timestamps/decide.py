@@ -73,7 +73,7 @@ def roll_back_write(state: State, transaction_id: int) -> State:
 
 def keep_alive(state: State, position: Timestamp) -> State:
     """Nothing that is not open yet will begin below `position`."""
-    _checked(position, lowest=0)
+    position = _checked(position, lowest=0)
     complete_below = max(state.complete_below, position)
     return advanced(replace(state, complete_below=complete_below, newest=max(state.newest, position - 1)))
 
@@ -142,4 +142,4 @@ def _checked(timestamp: Timestamp, *, lowest: int) -> Timestamp:
         raise TimestampOutOfRangeError(
             f"{timestamp} is no position", hint=f"{lowest} to {MAXIMUM_TIMESTAMP}", timestamp=timestamp
         )
-    return timestamp
+    return int(timestamp)

@@ -31,7 +31,7 @@ Commit point: the transaction of each call. What a crash after each step leaves 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +53,7 @@ from headwater.ingest.timestamps.model import (
 from headwater.ingest.timestamps.rows import Stored
 from headwater.ingest.timestamps.turns import Turns
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import HeadwaterError, UsageError
 from headwater.kernel.failpoints import Failpoint, hit
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -90,7 +90,8 @@ def open_timestamps(
     try:
         stored = _take_over(database, topology, held.fence)
     except BaseException:
-        held.release()
+        with suppress(HeadwaterError):
+            held.release()
         raise
     # The holder before told its readers that they may go on for so long.
     state = replace(stored.state, low_rests_until=clock.monotonic() + read_lease_seconds)

@@ -39,7 +39,7 @@ _IS_DIGEST = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class StoredKeys:
-    """Keys of a batch as they are stored, nearly in the order of the tree; `order` says which place in the batch each has."""
+    """Keys of a batch as they are stored, nearly in the order of the tree; `order` says which of the batch each is."""
 
     keys: list[bytes]
     order: Int64s

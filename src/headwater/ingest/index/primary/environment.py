@@ -36,7 +36,7 @@ class Environment:
         self._is_closed = False
         with self._translated("open"):
             path.mkdir(parents=True, exist_ok=True)
-            # Pages are changed in place, through the map: half the time of a small batch, and no copy in our own memory.
+            # Pages are changed through the map: that halves the time of a small batch and needs no memory of our own.
             self._lmdb = lmdb.open(
                 str(path),
                 map_size=map_bytes,

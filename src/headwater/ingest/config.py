@@ -1,0 +1,60 @@
+"""`node.toml`: what one node is told. Paths in it are relative to the file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headwater.kernel.errors import UsageError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BufferSection(_Section):
+    """Sizes of what waits in memory."""
+
+    block_rows: int = Field(1 << 16, ge=1, le=1 << 22, description="Rows of a row group.")
+    segment_blocks: int = Field(16, ge=1, le=1024, description="Row groups of a file.")
+    unpublished_bytes: int = Field(1 << 29, ge=1 << 20, description="What may wait for its file; more is refused.")
+    flush_seconds: float = Field(5.0, gt=0, description="After this time a file is made of what there is.")
+
+
+class ServiceSection(_Section):
+    """Limits of requests."""
+
+    request_bytes: int = Field(64 << 20, ge=1 << 16, description="The largest message.")
+    batch_rows: int = Field(1 << 20, ge=1, description="Rows of one batch.")
+    calls: int = Field(32, ge=2, description="Calls side by side; more are refused at once.")
+
+
+class NodeConfig(_Section):
+    """One node."""
+
+    name: str = Field(description="The node's name in the topology.")
+    lake: str = Field(description="The lake whose tables it feeds.")
+    topology: Path = Field(description="The topology file, the same for all nodes.")
+    directory: Path = Field(description="Where its index lives; its own, on a local disk.")
+    tables: tuple[str, ...] = Field(min_length=1, description="The tables that it takes; each has a primary key.")
+    buffer: BufferSection = BufferSection()
+    service: ServiceSection = ServiceSection()
+
+
+def load_config(path: Path) -> NodeConfig:
+    """Read and check a node's file; an error names the place."""
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="name a readable TOML file", path=str(path)) from error
+    try:
+        config = NodeConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(each) for each in first["loc"])
+        raise UsageError(f"{path}: {place}: {first['msg']}", hint="see docs/ingest.md", path=str(path)) from None
+    base = path.resolve().parent
+    return config.model_copy(update={"topology": base / config.topology, "directory": base / config.directory})

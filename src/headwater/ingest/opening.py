@@ -1,0 +1,100 @@
+"""A node from its file: whole, or nothing of it is left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table.metadata import TableMetadata
+
+from headwater.database import Database
+from headwater.ingest.buffer.model import BufferLimits
+from headwater.ingest.config import NodeConfig
+from headwater.ingest.files.protocol import FileTable
+from headwater.ingest.index import MainIndex, PrimaryIndex
+from headwater.ingest.index.local import LocalIndex
+from headwater.ingest.model import TableShape
+from headwater.ingest.node import Node
+from headwater.ingest.topology import Topology
+from headwater.kernel.clock import Clock
+from headwater.kernel.errors import RefusedError, UsageError
+from headwater.kernel.randomness import Randomness
+from headwater.storage.port import ObjectStore
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a node stands on, opened by whoever runs it. `metadata_of` knows the tables, `folder_of` their place."""
+
+    database: Database
+    store: ObjectStore
+    open_file: Callable[[str], pa.NativeFile]
+    metadata_of: Callable[[str], TableMetadata]
+    folder_of: Callable[[TableMetadata], str]
+    clock: Clock
+    randomness: Randomness
+
+
+@contextmanager
+def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Node]:
+    """The node; nothing of it runs yet. It is closed when the block ends, and what it holds is published."""
+    topology = Topology.load(config.topology)
+    topology.node(config.name)
+    files = FileTable(surroundings.database)
+    tables = {name: shape_of(name, surroundings, files) for name in config.tables}
+    Path(config.directory).mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        main = MainIndex.open(config.directory / "main.db")
+        stack.callback(main.close)
+        primary = PrimaryIndex.open(
+            config.directory / "primary", main, clock=surroundings.clock, randomness=surroundings.randomness
+        )
+        stack.callback(primary.close)
+        node = Node(
+            name=config.name,
+            topology=topology,
+            tables=tables,
+            files=files,
+            store=surroundings.store,
+            open_file=surroundings.open_file,
+            index=LocalIndex(primary, main),
+            clock=surroundings.clock,
+            limits=BufferLimits(
+                config.buffer.block_rows, config.buffer.segment_blocks, config.buffer.unpublished_bytes
+            ),
+            flush_seconds=config.buffer.flush_seconds,
+        )
+        stack.callback(node.finish)
+        yield node
+
+
+def shape_of(name: str, surroundings: Surroundings, files: FileTable) -> TableShape:
+    """A lake's table as a node takes it; one without a key, or of types that a node cannot hold, is refused."""
+    metadata = surroundings.metadata_of(name)
+    schema = metadata.schema()
+    if not schema.identifier_field_ids:
+        raise RefusedError(
+            f"{name} has no primary key, so a node could not tell its rows apart",
+            hint="create it with `primary key (…)`",
+            table=name,
+        )
+    if metadata.spec().fields:
+        raise RefusedError(f"{name} is partitioned, and a node writes whole streams", hint="leave the partition out")
+    arrow = schema_to_pyarrow(schema, include_field_ids=True)
+    folder = surroundings.folder_of(metadata)
+    path = next(
+        (each for each in files.paths_of(table_id_of(metadata)) if each.uri == folder), None
+    ) or files.add_path(table_id_of(metadata), folder)
+    key = tuple(field.name for field in schema.fields if field.field_id in schema.identifier_field_ids)
+    if not set(schema.identifier_field_ids) <= {field.field_id for field in schema.fields}:
+        raise UsageError(f"a column of the key of {name} is nested", hint="keys are columns of the table itself")
+    return TableShape(table_id_of(metadata), name, arrow, key, path.path_id, folder, metadata.current_schema_id)
+
+
+def table_id_of(metadata: TableMetadata) -> int:
+    """The number of a table: the first 62 bits of its UUID. It stays when the table is renamed."""
+    return int.from_bytes(metadata.table_uuid.bytes[:8], "big") >> 2
