@@ -30,6 +30,7 @@ from headwater.ingest.timestamps import (
 from headwater.ingest.timestamps import decide as rules
 from headwater.ingest.timestamps.model import State
 from headwater.ingest.timestamps.turns import Turns
+from headwater.ingest.visibility import RowGroupVisibility
 from headwater.kernel.clock import ManualClock
 from headwater.kernel.errors import UsageError
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
@@ -483,6 +484,7 @@ class Model(RuleBasedStateMachine):
         self.given: set[int] = set()
         self.below = self.high = 1
         self.shown = Watermarks(1, 0)
+        self.group = RowGroupVisibility(1)
 
     def take(self) -> TimestampService:
         leases = {"lease_seconds": 10_000.0, "read_lease_seconds": READ_SECONDS}
@@ -554,7 +556,9 @@ class Model(RuleBasedStateMachine):
         assert now.high == self.high
         living = [at for at, until in self.reads.values() if until > self.clock.monotonic()]
         assert all(now.low <= at for at in living), "a reader holds the low watermark"
-        assert now.safe_gc_timestamp < now.low or now.low == 0
+        self.group.fold(now.safe_gc_timestamp)
+        for at in [*living, now.read_timestamp]:
+            assert self.group.visible_mask(at).all(), "what is folded is below every reader"
         self.shown = now
 
 

@@ -27,6 +27,7 @@ class Block:
         self.visibility = RowGroupVisibility(capacity)
         self.physical_size = 0
         self.visible_size = 0
+        self.size_bytes = 0
         self._schema = schema
         self._batches: list[pa.RecordBatch] = []
         self._pending: deque[tuple[int, int]] = deque()
@@ -42,16 +43,12 @@ class Block:
         """Whether an append was neither published nor hidden."""
         return bool(self._pending)
 
-    @property
-    def size_bytes(self) -> int:
-        """What its rows hold in memory."""
-        return sum(batch.nbytes for batch in self._batches)
-
     def append(self, rows: pa.RecordBatch, first_row_id: int) -> RowRange:
         """Take rows that nobody sees yet."""
         offset = self.physical_size
         self._batches.append(rows)
         self.physical_size += rows.num_rows
+        self.size_bytes += rows.nbytes
         self._pending.append((offset, rows.num_rows))
         return RowRange(first_row_id, rows.num_rows, self.file_id, self.row_group, offset)
 
