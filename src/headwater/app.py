@@ -41,15 +41,16 @@ from headwater.storage.retrying import RetryingStore
 from headwater.storage.urls import StoreUrl, parse_url
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table.metadata import TableMetadata
+
     from headwater.catalog.nessie.open import NessieOptions
     from headwater.catalog.port import Catalog
     from headwater.coordination import Coordination
     from headwater.database import Database
-    import pyarrow as pa
-    from pyiceberg.table.metadata import TableMetadata
-
     from headwater.ingest.config import NodeConfig
-    from headwater.ingest.node import Node
+    from headwater.ingest.fresh import LaidOver
+    from headwater.ingest.opening import Opened
     from headwater.lake import Lake
     from headwater.publish.direct.recovery import NoSidecars
     from headwater.publish.sidecars import Sidecars
@@ -430,7 +431,7 @@ class App:
         return opened
 
     @contextmanager
-    def open_node(self, config: NodeConfig) -> Iterator[Node]:
+    def open_node(self, config: NodeConfig) -> Iterator[Opened]:
         """An ingest node as its file describes it; nothing of it runs yet."""
         from headwater.ingest.opening import Surroundings, open_node
         from headwater.tables.files import normalise
@@ -449,9 +450,14 @@ class App:
                 raise RefusedError(f"{location} is outside of the lake {lake.name}", hint="a node writes into its lake")
             return f"{location.removeprefix(root)}/data/ingest"
 
-        with closing(self.open_database(config.lake)) as database:
+        with (
+            closing(self.open_database(config.lake)) as database,
+            closing(self.open_coordination(config.lake)) as coordination,
+        ):
             surroundings = Surroundings(
                 database,
+                coordination,
+                f"lake {hashlib.sha256(lake.location.encode()).hexdigest()[:32]}",
                 store,
                 open_file,
                 lambda name: lake.table(name).metadata,
@@ -459,8 +465,23 @@ class App:
                 self.clock,
                 self.randomness,
             )
-            with open_node(config, surroundings) as node:
-                yield node
+            with open_node(config, surroundings) as opened:
+                yield opened
+
+    @contextmanager
+    def open_fresh(self, topology: Path | None = None) -> Iterator[LaidOver]:
+        """What the nodes of a topology hold at one timestamp, to be laid over a lake for as long as the block lasts."""
+        from headwater.ingest.fresh import fresh_reads
+        from headwater.ingest.topology import Topology
+
+        named = topology or (None if self.settings.topology is None else Path(self.settings.topology))
+        if named is None:
+            raise UsageError(
+                "no topology is named, so no node can be asked",
+                hint="give --topology FILE, or set `topology` in headwater.toml or HEADWATER_TOPOLOGY",
+            )
+        with fresh_reads(Topology.load(named), clock=self.clock) as laid_over:
+            yield laid_over
 
     def count_rows(self) -> CountRows:
         """Counts the rows of a table by its metadata.json, on Spark."""

@@ -49,7 +49,7 @@ from headwater.publish.schema.wanted import Statement
 from headwater.publish.service import AnyWriting
 from headwater.publish.sql.transaction import Transaction
 from headwater.publish.state import StateAt
-from headwater.query import QueryOptions, Stop
+from headwater.query import Pending, QueryOptions, Stop, TableSource
 from headwater.query.at_commit import Documents, TablesAt
 from headwater.storage.errors import ReadOnlyError
 from headwater.tables.files import Files
@@ -137,14 +137,24 @@ class Lake:
 
     @contextmanager
     def stream(
-        self, sql: str, *, branch: str = DEFAULT_BRANCH, at: At = None, stop: Stop | None = None
+        self,
+        sql: str,
+        *,
+        branch: str = DEFAULT_BRANCH,
+        at: At = None,
+        stop: Stop | None = None,
+        laid_over: Callable[[TableSource], tuple[TableSource, Pending]] | None = None,
     ) -> Iterator[pa.RecordBatchReader]:
-        """The same, batch by batch, for answers that are larger than memory; `stop` ends it from another thread."""
-        with (
-            self._answering(branch, at) as source,
-            query.stream(sql, source, self.files, options=self._options, stop=stop) as reader,
-        ):
-            yield reader
+        """The same, batch by batch, for answers that are larger than memory; `stop` ends it from another thread.
+
+        `laid_over` may show other rows in the place of the lake's.
+        """
+        with self._answering(branch, at) as tables:
+            source, pending = (tables, Pending()) if laid_over is None else laid_over(tables)
+            with query.stream(
+                sql, source, self.files, options=self._options, pending=pending, stop=stop
+            ) as reader:
+                yield reader
 
     @contextmanager
     def _answering(self, branch: str, at: At) -> Iterator[TablesAt]:

@@ -222,6 +222,15 @@ def test_temporary_files_are_due_by_their_names(table: FileTable, caplog: pytest
         ("REGULAR", "NULL", "0, NULL, NULL"),
         ("REGULAR", "NULL", "1, 19, 10"),
     ],
+    ids=[
+        "cleanup-of-regular",
+        "cleanup-of-ingest",
+        "cleanup-of-gc",
+        "no-cleanup-of-retired",
+        "legacy-state",
+        "regular-without-hull",
+        "hull-upside-down",
+    ],
 )
 def test_the_database_itself_refuses(database: Database, table: FileTable, state: str, cleanup: str, hull: str) -> None:
     columns = "file_id, name, path_id, type, cleanup_at, num_row_group, min_row_id, max_row_id"

@@ -16,7 +16,7 @@ from headwater.ingest.index.main.decide import FlushMarker, Ranges
 from headwater.ingest.index.primary import decide
 from headwater.ingest.index.primary.decide import Change
 from headwater.ingest.index.primary.model import Held
-from headwater.ingest.model import Locations, Resolved, RowRange
+from headwater.ingest.model import RowRange
 from tests.unit.ingest_index_world import ids
 
 NEW = 99
@@ -28,10 +28,7 @@ def held(*pairs: Pair) -> Held:
     return Held(ids(*(pair[0] for pair in pairs)), ids(*(pair[1] for pair in pairs)), ids(*(-1 for _ in pairs)))
 
 
-def resolved(*pairs: Pair) -> Resolved:
-    known = held(*pairs)
-    nowhere = Locations(ids(*(-1 for _ in pairs)), ids(*(-1 for _ in pairs)), ids(*(-1 for _ in pairs)))
-    return Resolved(known.row_ids >= 0, known.row_ids, known.timestamps, nowhere)
+PLACES = ids(10, 11)
 
 
 def said(change: Change) -> tuple[bool, bool]:
@@ -54,7 +51,7 @@ WRITTEN, REPLACED, UNCHANGED = (True, False), (True, True), (False, False)
     ],
 )
 def test_put(present: Pair, expected: tuple[bool, bool]) -> None:
-    assert said(decide.put(held(present), 5, ids(NEW))) == expected
+    assert said(decide.put(held(present), 5, ids(NEW), PLACES)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +66,7 @@ def test_put(present: Pair, expected: tuple[bool, bool]) -> None:
     ],
 )
 def test_tombstone(present: Pair, seen: Pair, expected: tuple[bool, bool]) -> None:
-    assert said(decide.tombstone(held(present), 5, resolved(seen))) == expected
+    assert said(decide.tombstone(held(present), 5, held(seen), PLACES)) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,29 +79,29 @@ def test_tombstone(present: Pair, seen: Pair, expected: tuple[bool, bool]) -> No
     ],
 )
 def test_update(present: Pair, seen: Pair, expected: tuple[bool, bool]) -> None:
-    assert said(decide.update(held(present), 5, resolved(seen), ids(NEW))) == expected
+    assert said(decide.update(held(present), 5, held(seen), ids(NEW), PLACES)) == expected
 
 
 @pytest.mark.parametrize(("present", "seen"), [((4, 2), (4, 1)), ((4, -1), (4, 1)), ((4, 2), ABSENT), (ABSENT, (4, 1))])
 def test_what_somebody_else_wrote_is_refused(present: Pair, seen: Pair) -> None:
     with pytest.raises(IndexMovedError) as caught:
-        decide.tombstone(held((1, 1), present), 5, resolved((1, 1), seen))
-    assert (caught.value.fields["place"], caught.value.fields["actual"]) == (1, present[1])
+        decide.tombstone(held((1, 1), present), 5, held((1, 1), seen), PLACES)
+    assert (caught.value.fields["place"], caught.value.fields["actual"]) == (11, present[1])
     with pytest.raises(IndexMovedError):
-        decide.update(held(present), 5, resolved(seen), ids(NEW))
+        decide.update(held(present), 5, held(seen), ids(NEW), PLACES)
 
 
 @pytest.mark.parametrize("present", [(6, 1), (6, -1), (6, NEW)])
 def test_time_never_goes_back(present: Pair) -> None:
     calls: tuple[Callable[[], Change], ...] = (
-        lambda: decide.put(held(ABSENT, present), 5, ids(NEW, NEW)),
-        lambda: decide.tombstone(held(ABSENT, present), 5, resolved(ABSENT, present)),
-        lambda: decide.update(held(ABSENT, present), 5, resolved(ABSENT, present), ids(NEW, NEW)),
+        lambda: decide.put(held(ABSENT, present), 5, ids(NEW, NEW), PLACES),
+        lambda: decide.tombstone(held(ABSENT, present), 5, held(ABSENT, present), PLACES),
+        lambda: decide.update(held(ABSENT, present), 5, held(ABSENT, present), ids(NEW, NEW), PLACES),
     )
     for call in calls:
         with pytest.raises(IndexOrderError) as caught:
             call()
-        assert caught.value.fields == {"place": 1, "count": 1, "timestamp": 5, "newest": 6}
+        assert caught.value.fields == {"place": 11, "count": 1, "timestamp": 5, "newest": 6}
 
 
 @pytest.mark.parametrize(
@@ -123,13 +120,13 @@ def test_time_never_goes_back(present: Pair) -> None:
     ],
 )
 def test_what_has_to_go_before_it_is_restored(present: Pair, seen: Pair, expected: bool) -> None:
-    assert decide.is_restored(held(present), 5, resolved(seen)).tolist() == [expected]
+    assert decide.is_restored(held(present), 5, held(seen), PLACES).tolist() == [expected]
 
 
 @pytest.mark.parametrize(("present", "seen"), [((6, 2), (4, 1)), ((4, 2), (4, 1)), (ABSENT, (4, 1))])
 def test_only_versions_of_the_timestamp_are_taken_back(present: Pair, seen: Pair) -> None:
     with pytest.raises(IndexMovedError, match="cannot be put back"):
-        decide.is_restored(held(present), 5, resolved(seen))
+        decide.is_restored(held(present), 5, held(seen), PLACES)
 
 
 # Ranges: every set of them is a dictionary from row id to place.

@@ -169,10 +169,21 @@ class TestRefusals:
         before = world.versions("b")
         with pytest.raises(IndexOrderError) as caught:
             world.put(["a", "b"], 4)
-        assert caught.value.fields["newest"] == 5
+        assert (caught.value.fields["place"], caught.value.fields["newest"]) == (1, 5)
         assert (world.versions("a"), world.versions("b")) == ([], before)
         with pytest.raises(IndexOrderError):
             world.delete(["b"], 4)
+
+    def test_a_late_key_at_the_end_of_a_large_batch_refuses_all_of_it(self, world: World) -> None:
+        """Keys are written some at a time, in one transaction."""
+        names = [f"{number:05}" for number in range(2_500)]
+        world.put(names[-1:], 5)
+        with pytest.raises(IndexOrderError) as caught:
+            world.put(list(reversed(names)), 4)
+        assert caught.value.fields["place"] == 0
+        assert world.versions(names[0]) == []
+        assert len(world.put(names, 5)) == 2_500
+        assert set(world.resolve(names).timestamps.tolist()) == {5}
 
     def test_what_moved_since_it_was_resolved(self, world: World) -> None:
         world.put(["a"], 1)
@@ -308,7 +319,7 @@ class TestPruning:
         assert world.primary.prune(TABLE + 1, 9) == 1
 
     def test_it_is_done_in_parts(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("headwater.ingest.index.primary.protocol._PRUNED_TOGETHER", 2)
+        monkeypatch.setattr("headwater.ingest.index.primary.pruning._PRUNED_TOGETHER", 2)
         for timestamp in range(1, 8):
             world.put(["a"], timestamp)
         assert world.primary.prune(TABLE, 9) == 6

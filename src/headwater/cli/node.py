@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.app import App
-from headwater.cli.output import json_option, print_json, print_table
-from headwater.kernel.errors import UnavailableError, UsageError
+from headwater.cli.output import counted, json_option, print_json, print_table
+from headwater.kernel.errors import HeadwaterError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from headwater.ingest.client import NodeClient
 
-_GRACE_SECONDS = 10.0
-
 address_option = click.option(
-    "--node", "address", metavar="HOST:PORT", default="127.0.0.1:7501", show_default=True, help="Where the node answers."
+    "--node", "address", metavar="HOST:PORT", default="127.0.0.1:7501", show_default=True, help="Where it answers."
 )
 
 
@@ -40,7 +38,7 @@ def run(app: App, file: Path, as_json: bool) -> None:
     with_grpc()
     from headwater.ingest.config import load_config
     from headwater.ingest.service.limits import ServiceLimits
-    from headwater.ingest.service.server import NodeServer
+    from headwater.ingest.service.running import running
 
     config = load_config(file)
     over = threading.Event()
@@ -50,29 +48,27 @@ def run(app: App, file: Path, as_json: bool) -> None:
             batch_rows=config.service.batch_rows,
             calls=config.service.calls,
         )
-        server = NodeServer(opened, limits=limits)
-        home = opened.topology.node(config.name)
+        address, state = opened.node.topology.node(config.name).address, opened.node.lifecycle.state
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: over.set())
-        opened.start()
-        server.start(home.address)
-        if as_json:
-            print_json({"node": config.name, "address": home.address, "state": opened.lifecycle.state})
-        else:
-            click.echo(f"{config.name} answers at {home.address}, and is {opened.lifecycle.state}")
-        over.wait()
-        server.stop(_GRACE_SECONDS)
+        with running(opened.node, opened.keeper, address, limits):
+            if as_json:
+                print_json({"node": config.name, "address": address, "state": state})
+            else:
+                click.echo(f"{config.name} answers at {address}, and is {state}")
+            over.wait()
 
 
 @node.command()
 @address_option
 @json_option
 def status(address: str, as_json: bool) -> None:
-    """How a node is, and how far each of its streams has come."""
-    from headwater.rpc.ingest.v1 import ingest_pb2 as pb
-
+    """How a node is, how far each of its streams has come, and where time stands."""
     with asked(address) as client:
+        from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+
         found = client.call(client.node.GetStatus, pb.GetStatusRequest())
+    marks = _watermarks(address)
     state = pb.LifecycleState.Name(found.state).removeprefix("LIFECYCLE_STATE_").lower()
     streams = [
         {
@@ -93,11 +89,14 @@ def status(address: str, as_json: bool) -> None:
                 "state": state,
                 "topology_hash": found.topology_hash,
                 "failure": found.failure or None,
+                "tables": list(found.tables),
+                "time": marks,
                 "streams": streams,
             }
         )
         return
     click.echo(f"{found.node} is {state}" + (f": {found.failure}" if found.failure else ""))
+    click.echo("time  " + "  ".join(f"{name} {value}" for name, value in marks.items() if value is not None))
     if streams:
         print_table(list(streams[0]), [tuple(str(value) for value in each.values()) for each in streams])
 
@@ -108,9 +107,9 @@ def status(address: str, as_json: bool) -> None:
 @json_option
 def files(table: str, address: str, as_json: bool) -> None:
     """The files of a table, in every state."""
-    from headwater.rpc.ingest.v1 import ingest_pb2 as pb
-
     with asked(address) as client:
+        from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+
         found = client.call(client.node.ListFiles, pb.ListFilesRequest(table=table)).files
     listed = [
         {
@@ -128,6 +127,40 @@ def files(table: str, address: str, as_json: bool) -> None:
     else:
         names = ["file_id", "type", "row_groups", "min_row_id", "max_row_id", "name"]
         print_table(names, [tuple(str(value) for value in each.values()) for each in listed])
+
+
+@node.command()
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True)
+@address_option
+@json_option
+def index(table: str, key: tuple[str, ...], address: str, as_json: bool) -> None:
+    """All that the index knows of a key, the newest version first: a text for each key column, in their order.
+
+    Bytes are written in hex, dates as in 2026-01-31, moments as in 2026-01-31T12:00:00Z. Put -- before a key that
+    begins with a dash.
+    """
+    with asked(address) as client:
+        from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+
+        found = client.call(client.node.LookUpKey, pb.LookUpKeyRequest(table=table, texts=key))
+    versions = [
+        {
+            "timestamp": each.timestamp,
+            "is_tombstone": each.is_tombstone,
+            "row_id": None if each.is_tombstone else each.row_id,
+            "file_id": each.file_id if each.is_located else None,
+            "row_group": each.row_group if each.is_located else None,
+            "offset": each.offset if each.is_located else None,
+        }
+        for each in found.versions
+    ]
+    if as_json:
+        print_json({"table": table, "key": list(key), "virtual_node": found.virtual_node, "versions": versions})
+        return
+    click.echo(f"virtual node {found.virtual_node}, {counted(len(versions), 'version')}")
+    if versions:
+        print_table(list(versions[0]), [tuple(map(_cell, each.values())) for each in versions])
 
 
 @node.command()
@@ -156,6 +189,29 @@ def scan(table: str, at: int, columns: tuple[str, ...], limit: int, address: str
                 break
         if not as_json:
             print_table(reader.schema.names, lines)
+
+
+def _watermarks(address: str) -> dict[str, object]:
+    """Where time stands, asked of the node that this one names; of a time that nobody keeps, why."""
+    from headwater.ingest.client import Times
+    from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+
+    with Times([address]) as times:
+        try:
+            found = times.call("GetWatermarks", pb.GetWatermarksRequest())
+        except HeadwaterError as error:
+            return {"holder": None, "error": error.message}
+        return {
+            "holder": times.holder,
+            "high_watermark": found.high_watermark,
+            "low_watermark": found.low_watermark,
+            "read_timestamp": found.read_timestamp,
+            "safe_gc_timestamp": found.safe_gc_timestamp,
+        }
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def with_grpc() -> None:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pyarrow as pa
 
-from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
+from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UnavailableError, UsageError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from headwater.rpc.ingest.v1 import ingest_pb2_grpc as stubs
 
@@ -21,8 +21,17 @@ _KINDS: dict[grpc.StatusCode, type[HeadwaterError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: UnavailableError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: UnavailableError,
+    grpc.StatusCode.CANCELLED: UnavailableError,
+    grpc.StatusCode.ABORTED: ConflictError,
 }
-_MESSAGE_BYTES = 64 << 20
+_ANSWER_BYTES = 128 << 20
+_HINTS = {
+    grpc.StatusCode.UNAVAILABLE: "is the node running?",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "it may have been done: send the same again, with more time",
+    grpc.StatusCode.UNIMPLEMENTED: "the node is of another version, or does not run this service",
+}
+_TOO_LARGE = "message larger than max"  # gRPC's own words
+_HOPS = 3
 
 
 class NodeClient:
@@ -34,14 +43,15 @@ class NodeClient:
         self._channel = grpc.insecure_channel(
             address,
             options=[
-                ("grpc.max_receive_message_length", _MESSAGE_BYTES),
-                ("grpc.max_send_message_length", _MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", _ANSWER_BYTES),
+                # The node says what it takes.
+                ("grpc.max_send_message_length", -1),
             ],
         )
         self.node = stubs.IngestNodeStub(self._channel)  # type: ignore[no-untyped-call]
         self.time = stubs.TimestampsStub(self._channel)  # type: ignore[no-untyped-call]
 
-    def __enter__(self) -> NodeClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -75,6 +85,62 @@ class NodeClient:
         with translated(self.address):
             pieces = _Pieces(self.node.Scan(request, timeout=self._timeout_seconds), self.address)
             return pa.ipc.open_stream(pa.PythonFile(pieces, "r"))
+
+
+class Times:
+    """The timestamp service of some nodes, wherever it is: who does not keep the time names who does.
+
+    A call may reach two nodes, so only calls that may be repeated are made: reads, and ends of transactions.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, timeout_seconds: float = 60.0) -> None:
+        self._addresses = tuple(addresses)
+        self._timeout_seconds = timeout_seconds
+        self._clients: dict[str, NodeClient] = {}
+        self.holder: str | None = None
+        """Who answered last."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self._clients.values():
+            client.__exit__(kind, error, trace)
+
+    def call(self, name: str, request: object) -> Any:
+        """The answer of the holder to the method of this name."""
+        refusals = []
+        for first in dict.fromkeys(each for each in (self.holder, *self._addresses) if each):
+            try:
+                return self._follow(first, name, request)
+            except (UnavailableError, ConflictError) as error:
+                refusals.append(error.message)
+        raise UnavailableError(
+            "nobody keeps the time: " + "; ".join(refusals),
+            hint="start a node; after a crash the next takes over when the lease has passed",
+            nodes=list(self._addresses),
+        )
+
+    def _follow(self, address: str, name: str, request: object) -> Any:
+        for _ in range(_HOPS):
+            try:
+                answer = self._client(address).call(getattr(self._client(address).time, name), request)
+            except RefusedError as error:
+                # Only who does not keep the time names a holder.
+                if "holder" not in error.fields:
+                    raise
+                address = str(error.fields["holder"])
+            else:
+                self.holder = address
+                return answer
+        raise UnavailableError(f"the time changes hands; {address} was named last", hint="ask again in a moment")
+
+    def _client(self, address: str) -> NodeClient:
+        if address not in self._clients:
+            self._clients[address] = NodeClient(address, timeout_seconds=self._timeout_seconds)
+        return self._clients[address]
 
 
 class _Pieces:
@@ -117,8 +183,12 @@ def translated(address: str) -> Iterator[None]:
         trailer: Sequence[tuple[str, str]] = error.trailing_metadata() or ()  # type: ignore[assignment]
         said = [value for name, value in trailer if name == "headwater-error"]
         told: dict[str, Any] = json.loads(said[0]) if said else {}
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details.lower():
+            raise UsageError(
+                f"the message is larger than {address} takes: {details}", hint="send fewer rows at a time", node=address
+            ) from error
         kind = _KINDS.get(code, HeadwaterError)
         message = told.pop("error", None) or f"{address} says {code.name}: {details}"
-        hint = told.pop("hint", None) or ("is the node running?" if code is grpc.StatusCode.UNAVAILABLE else None)
+        hint = told.pop("hint", None) or _HINTS.get(code)
         told.pop("kind", None)
         raise kind(message, hint=hint, **{"node": address} | told) from error

@@ -29,7 +29,17 @@ class ServiceSection(_Section):
 
     request_bytes: int = Field(64 << 20, ge=1 << 16, description="The largest message.")
     batch_rows: int = Field(1 << 20, ge=1, description="Rows of one batch.")
-    calls: int = Field(32, ge=2, description="Calls side by side; more are refused at once.")
+    calls: int = Field(32, ge=1, le=1024, description="Writes and scans side by side; more are refused at once.")
+
+
+class TimeSection(_Section):
+    """The timestamp service, which one of the nodes keeps."""
+
+    name: str | None = Field(
+        None, min_length=1, max_length=128, description="How nodes that share time call it; by default the lake's own."
+    )
+    lease_seconds: float = Field(10.0, ge=1, le=600, description="Without its holder for so long, another takes over.")
+    read_lease_seconds: float = Field(60.0, ge=1, le=86_400, description="A reader that is silent for so long is over.")
 
 
 class NodeConfig(_Section):
@@ -42,6 +52,7 @@ class NodeConfig(_Section):
     tables: tuple[str, ...] = Field(min_length=1, description="The tables that it takes; each has a primary key.")
     buffer: BufferSection = BufferSection()
     service: ServiceSection = ServiceSection()
+    time: TimeSection = TimeSection()
 
 
 def load_config(path: Path) -> NodeConfig:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections.abc import Callable
 
 from headwater.kernel.errors import RefusedError
 
@@ -30,6 +31,12 @@ class Lifecycle:
         self._lock = threading.Lock()
         self._state = LifecycleState.RECOVERING
         self._failure: BaseException | None = None
+        self._watchers: tuple[Callable[[], None], ...] = ()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call this after each change."""
+        with self._lock:
+            self._watchers = (*self._watchers, watcher)
 
     @property
     def state(self) -> LifecycleState:
@@ -46,12 +53,14 @@ class Lifecycle:
         with self._lock:
             if self._state is LifecycleState.RECOVERING:
                 self._state = LifecycleState.READY
+        self._tell()
 
     def fail(self, error: BaseException) -> None:
         """It cannot vouch for what it holds any more. The first reason stays."""
         with self._lock:
             self._failure = self._failure or error
             self._state = LifecycleState.FAILED
+        self._tell()
 
     def refuse_unless_ready(self) -> None:
         """Raise unless it is READY."""
@@ -61,3 +70,7 @@ class Lifecycle:
             raise NotReadyError(
                 "the node is recovering", hint="recovery is not built yet: this version of the node only runs in tests"
             )
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher()

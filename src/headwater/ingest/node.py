@@ -189,12 +189,14 @@ class Node:
 
     # Readers.
 
-    def scan(self, request: ScanRequest) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Rows of a table at a timestamp."""
+    def scan(
+        self, request: ScanRequest, check: Callable[[], None] = lambda: None
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Rows of a table at a timestamp. `check` is called between parts, and raises to end the scan."""
         for each in request.virtual_nodes or ():
             self._refuse_elsewhere(each)
         self.registry.refuse_strangers(self.visibility.files())
-        return self.scanner.scan(request)
+        return self.scanner.scan(request, check)
 
     def query_visibility(
         self, timestamp: Timestamp, row_groups: Sequence[tuple[int, int]]
@@ -227,10 +229,12 @@ class Node:
         self.buffers.add(Stream(shape.id, virtual_node), shape)
 
     def versions(self, table: str, keys: Keys) -> tuple[int, tuple[Version, ...]]:
-        """The virtual node of a key, and all that the index knows of it."""
+        """The virtual node of a key, and all that the index knows of it; one that lives elsewhere is refused."""
         shape = self.table(table)
         (key,) = keys.to_list()
-        return int(self.topology.virtual_nodes_of(keys)[0]), self.index.primary.versions(shape.id, key)
+        home = int(self.topology.virtual_nodes_of(keys)[0])
+        self._refuse_elsewhere(home)
+        return home, self.index.primary.versions(shape.id, key)
 
     def list_files(self, table: str) -> tuple[FileRow, ...]:
         """All files of a table, in every state; for operators."""

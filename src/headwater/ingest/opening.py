@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.metadata import TableMetadata
 
+from headwater.coordination import Coordination
 from headwater.database import Database
 from headwater.ingest.buffer.model import BufferLimits
 from headwater.ingest.config import NodeConfig
@@ -19,6 +20,8 @@ from headwater.ingest.index import MainIndex, PrimaryIndex
 from headwater.ingest.index.local import LocalIndex
 from headwater.ingest.model import TableShape
 from headwater.ingest.node import Node
+from headwater.ingest.service.keeper import TimeKeeper
+from headwater.ingest.timestamps.protocol import TimestampService, open_timestamps
 from headwater.ingest.topology import Topology
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import RefusedError, UsageError
@@ -28,9 +31,15 @@ from headwater.storage.port import ObjectStore
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a node stands on, opened by whoever runs it. `metadata_of` knows the tables, `folder_of` their place."""
+    """What a node stands on, opened by whoever runs it. `metadata_of` knows the tables, `folder_of` their place.
+
+    `time_name` is what all nodes of the lake call their time, unless their file says otherwise: it outlives a change
+    of the topology, after which time must go on.
+    """
 
     database: Database
+    coordination: Coordination
+    time_name: str
     store: ObjectStore
     open_file: Callable[[str], pa.NativeFile]
     metadata_of: Callable[[str], TableMetadata]
@@ -39,11 +48,19 @@ class Surroundings:
     randomness: Randomness
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A node, and its part in keeping the time. Nothing of it runs yet."""
+
+    node: Node
+    keeper: TimeKeeper
+
+
 @contextmanager
-def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Node]:
+def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Opened]:
     """The node; nothing of it runs yet. It is closed when the block ends, and what it holds is published."""
     topology = Topology.load(config.topology)
-    topology.node(config.name)
+    home = topology.node(config.name)
     files = FileTable(surroundings.database)
     tables = {name: shape_of(name, surroundings, files) for name in config.tables}
     Path(config.directory).mkdir(parents=True, exist_ok=True)
@@ -69,7 +86,24 @@ def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Node]:
             flush_seconds=config.buffer.flush_seconds,
         )
         stack.callback(node.finish)
-        yield node
+        yield Opened(node, keeper_of(config, surroundings, home.address))
+
+
+def keeper_of(config: NodeConfig, surroundings: Surroundings, address: str) -> TimeKeeper:
+    """Who asks for the lease of the time, as the node at this address."""
+
+    def take() -> TimestampService:
+        return open_timestamps(
+            surroundings.database,
+            surroundings.coordination,
+            config.time.name or surroundings.time_name,
+            address,
+            clock=surroundings.clock,
+            lease_seconds=config.time.lease_seconds,
+            read_lease_seconds=config.time.read_lease_seconds,
+        )
+
+    return TimeKeeper(take, config.time.lease_seconds)
 
 
 def shape_of(name: str, surroundings: Surroundings, files: FileTable) -> TableShape:
@@ -85,16 +119,21 @@ def shape_of(name: str, surroundings: Surroundings, files: FileTable) -> TableSh
     if metadata.spec().fields:
         raise RefusedError(f"{name} is partitioned, and a node writes whole streams", hint="leave the partition out")
     arrow = schema_to_pyarrow(schema, include_field_ids=True)
-    folder = surroundings.folder_of(metadata)
-    path = next(
-        (each for each in files.paths_of(table_id_of(metadata)) if each.uri == folder), None
-    ) or files.add_path(table_id_of(metadata), folder)
+    number, folder = table_id_of(metadata), surroundings.folder_of(metadata)
+    if others := [each.uri for each in files.paths_of(number) if each.uri != folder]:
+        # Rows of one would be found by the keys of the other.
+        raise RefusedError(
+            f"{name} has the number {number}, and so has {others[0]}",
+            hint="the number is made of the table's UUID: create the table again",
+            table=name,
+        )
     key = tuple(field.name for field in schema.fields if field.field_id in schema.identifier_field_ids)
     if not set(schema.identifier_field_ids) <= {field.field_id for field in schema.fields}:
         raise UsageError(f"a column of the key of {name} is nested", hint="keys are columns of the table itself")
-    return TableShape(table_id_of(metadata), name, arrow, key, path.path_id, folder, metadata.current_schema_id)
+    path = files.add_path(number, folder)
+    return TableShape(number, name, arrow, key, path.path_id, folder, metadata.current_schema_id)
 
 
 def table_id_of(metadata: TableMetadata) -> int:
-    """The number of a table: the first 62 bits of its UUID. It stays when the table is renamed."""
-    return int.from_bytes(metadata.table_uuid.bytes[:8], "big") >> 2
+    """The number of a table: the first 31 bits of its UUID, as indexes take it. It stays when the table is renamed."""
+    return int.from_bytes(metadata.table_uuid.bytes[:4], "big") >> 1

@@ -232,6 +232,7 @@ class Settings(_Section):
     )
     region: str | None = Field(None, description="The region that this process writes in: its files go there.")
     registry_poll_seconds: Seconds = Field(30.0, description="How old the last look at the registry may be.")
+    topology: str | None = Field(None, description="The topology file of the ingest nodes, for `query --fresh`.")
     log: LogSettings = Field(default_factory=lambda: LogSettings(), description="Logs.")
     storage: StorageSettings = Field(default_factory=lambda: StorageSettings(), description="Object stores.")
     nessie: NessieSettings = Field(default_factory=lambda: NessieSettings(), description="Nessie.")

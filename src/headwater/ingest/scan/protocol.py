@@ -41,8 +41,14 @@ class Scanner:
         self._visibility = visibility
         self._open_file = open_file
 
-    def scan(self, request: ScanRequest) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The columns and the rows. What is wrong with the request is said before the first row."""
+    def scan(
+        self, request: ScanRequest, check: Callable[[], None] = lambda: None
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The columns and the rows. What is wrong with the request is said before the first row.
+
+        `check` is called before each row group and block, and may raise: a scan that finds nothing gives no batch in
+        which it could be stopped.
+        """
         shape = self._tables.get(request.table)
         if shape is None:
             raise BadRequestError(
@@ -59,7 +65,7 @@ class Scanner:
         ]
         files = [file for view in views for file in view.files if file.min_timestamp <= request.timestamp]
         blocks = [block for view in views for block in view.blocks]
-        return schema, self._rows(request, shape, schema, where, files, blocks)
+        return schema, self._rows(request, shape, schema, where, files, blocks, check)
 
     def _rows(
         self,
@@ -69,22 +75,30 @@ class Scanner:
         where: pc.Expression | None,
         files: list[AdmittedFile],
         blocks: list[BlockView],
+        check: Callable[[], None],
     ) -> Iterator[pa.RecordBatch]:
         for file in files:
-            for rows, mask in self._of_file(request, shape, schema, file):
+            for rows, mask in self._of_file(request, shape, schema, file, check):
                 yield from _taken(rows, mask, request.timestamp, where, schema)
         for block in blocks:
+            check()
             columns = columns_to_read(request, schema, has_later_rows=True)
             yield from rows_of_block(block, columns, request.timestamp, where, schema)
 
     def _of_file(
-        self, request: ScanRequest, shape: TableShape, schema: pa.Schema, file: AdmittedFile
+        self,
+        request: ScanRequest,
+        shape: TableShape,
+        schema: pa.Schema,
+        file: AdmittedFile,
+        check: Callable[[], None],
     ) -> Iterator[tuple[pa.Table, Bools]]:
         columns = columns_to_read(request, schema, has_later_rows=file.max_timestamp > request.timestamp)
         groups = [self._group(file.file_id, number) for number in range(len(file.rows_by_group))]
         with self._open_file(file.name) as source:
             parquet = pq.ParquetFile(source, page_checksum_verification=True)
             for number, count in enumerate(file.rows_by_group):
+                check()
                 if not may_hold(request.predicates, shape, parquet.metadata.row_group(number)):
                     continue
                 mask = groups[number].visible_mask(request.timestamp)[:count]

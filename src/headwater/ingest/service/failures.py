@@ -1,8 +1,8 @@
 """What a client hears of an error.
 
 INVALID_ARGUMENT and FAILED_PRECONDITION: nothing was done, and the same request will be refused again.
-RESOURCE_EXHAUSTED: nothing was done; send it later. UNAVAILABLE, INTERNAL, ABORTED: it may have been begun; sending the
-same request again makes it whole.
+RESOURCE_EXHAUSTED: nothing was done; send it later. UNAVAILABLE, INTERNAL, ABORTED, CANCELLED: it may have been begun;
+sending the same request again makes it whole.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ import json
 import grpc
 
 from headwater.ingest.buffer.model import BufferFullError
+from headwater.ingest.service.gate import TooManyCallsError
 from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UnavailableError, UsageError
+
+
+class CallerGoneError(HeadwaterError):
+    """Nobody waits for the answer any more: the caller has cancelled, or its deadline has passed."""
+
 
 _CODES: tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...] = (
     (UsageError, grpc.StatusCode.INVALID_ARGUMENT),
     (RefusedError, grpc.StatusCode.FAILED_PRECONDITION),
     (BufferFullError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (TooManyCallsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (CallerGoneError, grpc.StatusCode.CANCELLED),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (ConflictError, grpc.StatusCode.ABORTED),
 )

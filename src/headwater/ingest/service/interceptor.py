@@ -1,4 +1,4 @@
-"""Errors become statuses, for every call alike."""
+"""Calls pass the gate, and errors become statuses, for every call alike."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from headwater.ingest.service.failures import code_of, details_of, trailer_of
+from headwater.ingest.service.gate import Gate
 from headwater.kernel.logs import Log
 
 _log = Log("ingest")
@@ -15,6 +16,9 @@ _log = Log("ingest")
 
 class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]
     """Wraps the handler of each call."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
     def intercept_service(
         self,
@@ -29,7 +33,8 @@ class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]
         make = _MAKERS[handler.request_streaming, handler.response_streaming]
         kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         inner: Callable[..., Any] = next(each for each in kinds if each is not None)
-        wrapped = _streaming(inner, method) if handler.response_streaming else _single(inner, method)
+        wrap = _streaming if handler.response_streaming else _single
+        wrapped = wrap(inner, method, self._gate)
         return make(
             wrapped,
             request_deserializer=handler.request_deserializer,
@@ -45,20 +50,22 @@ _MAKERS = {
 }
 
 
-def _single(inner: Callable[..., Any], method: str) -> Callable[..., Any]:
+def _single(inner: Callable[..., Any], method: str, gate: Gate) -> Callable[..., Any]:
     def call(request: object, context: grpc.ServicerContext) -> object:
         try:
-            return inner(request, context)
+            with gate.entered(method):
+                return inner(request, context)
         except Exception as error:
             _end(error, method, context)
 
     return call
 
 
-def _streaming(inner: Callable[..., Iterator[Any]], method: str) -> Callable[..., Iterator[Any]]:
+def _streaming(inner: Callable[..., Iterator[Any]], method: str, gate: Gate) -> Callable[..., Iterator[Any]]:
     def call(request: object, context: grpc.ServicerContext) -> Iterator[object]:
         try:
-            yield from inner(request, context)
+            with gate.entered(method):
+                yield from inner(request, context)
         except Exception as error:
             _end(error, method, context)
 

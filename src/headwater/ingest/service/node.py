@@ -13,7 +13,9 @@ from headwater.ingest.lifecycle import LifecycleState
 from headwater.ingest.model import Position
 from headwater.ingest.node import Node
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
+from headwater.ingest.service.failures import CallerGoneError
 from headwater.ingest.service.ipc import batch_of, pieces_of
+from headwater.ingest.service.key_text import key_of
 from headwater.ingest.service.limits import ServiceLimits
 from headwater.kernel.errors import RefusedError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
@@ -35,21 +37,24 @@ class NodeService(IngestNodeServicer):
 
     def UpdateRecord(self, request: pb.UpdateRecordRequest, context: grpc.ServicerContext) -> pb.UpdateRecordResponse:
         """Apply one request."""
-        return self._update(request)
+        return self._update(request, context)
 
     def StreamUpdateRecord(
         self, request_iterator: Iterator[pb.UpdateRecordRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.UpdateRecordResponse]:
-        """Apply requests in their order."""
+        """Apply requests in their order. The next is asked for when the last was answered: the sender waits."""
         for request in request_iterator:
-            yield self._update(request)
+            yield self._update(request, context)
 
-    def _update(self, request: pb.UpdateRecordRequest) -> pb.UpdateRecordResponse:
+    def _update(self, request: pb.UpdateRecordRequest, context: grpc.ServicerContext) -> pb.UpdateRecordResponse:
         self._node.lifecycle.refuse_unless_ready()
         self._refuse_other_topology(request.topology_hash)
         if request.HasField("replay"):
             raise BadRequestError("the node is not recovering", hint="leave `replay` out")
-        self._node.applier.apply(update_of(request, self._limits.batch_rows))
+        self._refuse_too_large(request)
+        update = update_of(request, self._limits.batch_rows)
+        _check_waits(context)
+        self._node.applier.apply(update)
         return pb.UpdateRecordResponse(timestamp=request.timestamp, sequence=request.sequence)
 
     def AddWriteBuffer(
@@ -64,7 +69,7 @@ class NodeService(IngestNodeServicer):
         """Rows of a table at a timestamp."""
         self._node.lifecycle.refuse_unless_ready()
         self._refuse_other_topology(request.topology_hash)
-        schema, batches = self._node.scan(scan_of(request))
+        schema, batches = self._node.scan(scan_of(request), lambda: _check_waits(context))
         for piece in pieces_of(schema, batches, self._limits.piece_bytes):
             yield pb.ScanResponse(piece=piece)
 
@@ -134,10 +139,11 @@ class NodeService(IngestNodeServicer):
 
     def LookUpKey(self, request: pb.LookUpKeyRequest, context: grpc.ServicerContext) -> pb.LookUpKeyResponse:
         """All that the index knows of a key."""
-        key = batch_of(request.key, "the key")
+        shape = self._node.table(request.table)
+        key = key_of(request.texts, shape) if request.texts else batch_of(request.key, "the key")
         if key is None or key.num_rows != 1:
             raise BadRequestError("one key is looked up at a time", hint="send one row of key columns")
-        home, versions = self._node.versions(request.table, encode(key, self._node.table(request.table).key))
+        home, versions = self._node.versions(request.table, encode(key, shape.key))
         rows = np.array([-1 if each.row_id is None else each.row_id for each in versions], dtype=np.int64)
         places = self._node.index.main.locate(rows)
         return pb.LookUpKeyResponse(
@@ -164,6 +170,7 @@ class NodeService(IngestNodeServicer):
             state=_STATES[node.lifecycle.state],
             topology_hash=node.topology.hash,
             failure=str(node.lifecycle.failure or ""),
+            tables=sorted(node.tables),
             streams=[
                 pb.StreamStatus(
                     table=each.table,
@@ -187,6 +194,15 @@ class NodeService(IngestNodeServicer):
     def MarkReady(self, request: pb.MarkReadyRequest, context: grpc.ServicerContext) -> pb.MarkReadyResponse:
         """Not built yet."""
         raise _not_built()
+
+    def _refuse_too_large(self, request: pb.UpdateRecordRequest) -> None:
+        size_bytes, most_bytes = request.ByteSize(), self._limits.request_bytes
+        if size_bytes > most_bytes:
+            raise BadRequestError(
+                f"the request has {size_bytes} bytes, and {most_bytes} may be in one",
+                hint="send several requests with one timestamp, the next sequence each",
+                size_bytes=size_bytes,
+            )
 
     def _refuse_other_topology(self, said: str) -> None:
         if said and said != self._node.topology.hash:
@@ -245,6 +261,11 @@ def _predicate(message: pb.Predicate) -> Predicate:
     if is_unary != (kind is None):
         raise BadRequestError(f"{comparison} takes {'no' if is_unary else 'a'} literal", column=message.column)
     return Predicate(message.column, comparison, getattr(message, kind) if kind else None)
+
+
+def _check_waits(context: grpc.ServicerContext) -> None:
+    if not context.is_active():
+        raise CallerGoneError("nobody waits for the answer any more", hint="send it again, with a longer deadline")
 
 
 def _not_built() -> RefusedError:

@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from headwater.ingest.lifecycle import LifecycleState
 from headwater.ingest.node import Node
+from headwater.ingest.service.gate import Gate
 from headwater.ingest.service.interceptor import Statuses
 from headwater.ingest.service.limits import ServiceLimits
 from headwater.ingest.service.node import NodeService
@@ -21,6 +22,7 @@ from headwater.rpc.ingest.v1 import ingest_pb2_grpc as stubs
 _INGEST = pb.DESCRIPTOR.services_by_name["IngestNode"].full_name
 _TIMESTAMPS = pb.DESCRIPTOR.services_by_name["Timestamps"].full_name
 _STATUSES = health_pb2.HealthCheckResponse
+_LIGHT_CALLS = 32
 
 
 class NodeServer:
@@ -31,13 +33,15 @@ class NodeServer:
     ) -> None:
         self._node = node
         self._health = health.HealthServicer()
+        node.lifecycle.watch(self.report)
         self._server = grpc.server(
-            ThreadPoolExecutor(limits.calls, thread_name_prefix=f"calls of {node.name}"),
-            interceptors=[Statuses()],
-            maximum_concurrent_rpcs=limits.calls,
+            ThreadPoolExecutor(limits.calls + _LIGHT_CALLS, thread_name_prefix=f"calls of {node.name}"),
+            interceptors=[Statuses(Gate(limits.calls))],
+            maximum_concurrent_rpcs=limits.calls + _LIGHT_CALLS,
             options=(
-                ("grpc.max_receive_message_length", limits.request_bytes),
-                ("grpc.max_send_message_length", limits.request_bytes),
+                # A message that is a little too large is read and refused with a reason; gRPC ends what is far beyond.
+                ("grpc.max_receive_message_length", 2 * limits.request_bytes),
+                ("grpc.max_send_message_length", 2 * limits.request_bytes),
                 ("grpc.so_reuseport", 0),
             ),
         )

@@ -8,13 +8,8 @@ import grpc
 
 from headwater.ingest.timestamps.model import Transaction
 from headwater.ingest.timestamps.protocol import TimestampService
-from headwater.kernel.errors import RefusedError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from headwater.rpc.ingest.v1.ingest_pb2_grpc import TimestampsServicer
-
-
-class NotTheHolderError(RefusedError):
-    """Another node keeps the time; nothing was done."""
 
 
 class TimeCalls(TimestampsServicer):
@@ -74,5 +69,8 @@ class TimeCalls(TimestampsServicer):
 
 def _begun(transaction: Transaction) -> pb.BeginTransactionResponse:
     return pb.BeginTransactionResponse(
-        transaction_id=transaction.id, timestamp=transaction.timestamp, is_resend=transaction.is_resend
+        transaction_id=transaction.id,
+        timestamp=transaction.timestamp,
+        is_resend=transaction.is_resend,
+        lease_seconds=transaction.lease_seconds or 0,
     )

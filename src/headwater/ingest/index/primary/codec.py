@@ -44,6 +44,10 @@ class StoredKeys:
     keys: list[bytes]
     order: Int64s
 
+    def part(self, some: slice) -> StoredKeys:
+        """A few of them."""
+        return StoredKeys(self.keys[some], self.order[some])
+
     def from_batch(self, column: Int64s) -> Int64s:
         """A column of the batch in the order of the stored keys."""
         return column[self.order]

@@ -1,4 +1,5 @@
-"""What a call changes, given what the index holds. Pure.
+"""What a call changes, given what the index holds. Pure. `seen` is what the caller resolved, and `places` says which
+key of its batch each is, for errors.
 
 | call      | the index holds                      | then                                                   |
 |-----------|--------------------------------------|--------------------------------------------------------|
@@ -20,7 +21,7 @@ import numpy as np
 
 from headwater.ingest.index.errors import IndexMovedError, IndexOrderError
 from headwater.ingest.index.primary.model import NOTHING, Held
-from headwater.ingest.model import Bools, Int64s, Resolved, Timestamp
+from headwater.ingest.model import Bools, Int64s, Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +32,41 @@ class Change:
     is_replaced: Bools
 
 
-def put(held: Held, timestamp: Timestamp, row_ids: Int64s) -> Change:
+def put(held: Held, timestamp: Timestamp, row_ids: Int64s, places: Int64s) -> Change:
     """Rows become the newest versions of their keys, whatever was there."""
-    _refuse_late(held, timestamp)
+    _refuse_late(held, timestamp, places)
     is_written = ~_is_ours(held, timestamp, row_ids)
     return Change(is_written, is_written & (held.timestamps != NOTHING))
 
 
-def tombstone(held: Held, timestamp: Timestamp, resolved: Resolved) -> Change:
+def tombstone(held: Held, timestamp: Timestamp, seen: Held, places: Int64s) -> Change:
     """Rows that were resolved are deleted. A key without a row needs no tombstone."""
-    _refuse_late(held, timestamp)
+    _refuse_late(held, timestamp, places)
     nobody = np.full(len(held), NOTHING, dtype=np.int64)
-    _refuse_moved(held, resolved, _is_ours(held, timestamp, nobody))
+    _refuse_moved(held, seen, _is_ours(held, timestamp, nobody), places)
     has_row = held.row_ids != NOTHING
     return Change(has_row, has_row)
 
 
-def update(held: Held, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s) -> Change:
+def update(held: Held, timestamp: Timestamp, seen: Held, row_ids: Int64s, places: Int64s) -> Change:
     """Rows replace those that were resolved."""
-    change = put(held, timestamp, row_ids)
-    _refuse_moved(held, resolved, ~change.is_written)
+    change = put(held, timestamp, row_ids, places)
+    _refuse_moved(held, seen, ~change.is_written, places)
     return change
 
 
-def is_restored(held: Held, timestamp: Timestamp, resolved: Resolved) -> Bools:
+def is_restored(held: Held, timestamp: Timestamp, seen: Held, places: Int64s) -> Bools:
     """Where the index holds again what was resolved; elsewhere one version, of `timestamp`, has to go.
 
     A row id is never given twice, so that it is the version's identity. Of a key without a row, a tombstone of before
     and nothing at all mean the same (what is pruned in between changes the one into the other).
     """
     # A tombstone of this timestamp is from before the call only if it was seen then.
-    is_own = (held.timestamps == timestamp) & (resolved.timestamps != timestamp)
-    is_same: Bools = (held.row_ids == resolved.row_ids) & ~is_own
+    is_own = (held.timestamps == timestamp) & (seen.timestamps != timestamp)
+    is_same: Bools = (held.row_ids == seen.row_ids) & ~is_own
     is_lost = ~is_same & (held.timestamps != timestamp)
     if is_lost.any():
-        raise _moved(held, resolved, is_lost, "cannot be put back: what it holds is not of this timestamp")
+        raise _moved(held, seen, is_lost, places, "cannot be put back: what it holds is not of this timestamp")
     return is_same
 
 
@@ -74,34 +75,34 @@ def _is_ours(held: Held, timestamp: Timestamp, row_ids: Int64s) -> Bools:
     return is_ours
 
 
-def _refuse_late(held: Held, timestamp: Timestamp) -> None:
+def _refuse_late(held: Held, timestamp: Timestamp, places: Int64s) -> None:
     is_late = held.timestamps > timestamp
     if is_late.any():
-        place = int(np.flatnonzero(is_late)[0])
+        first, newest = int(np.flatnonzero(is_late)[0]), int(held.timestamps[is_late][0])
         raise IndexOrderError(
-            f"{int(is_late.sum())} keys, the first in place {place}, have a version of {held.timestamps[place]}, "
+            f"the key in place {places[first]} (and {int(is_late.sum()) - 1} more) has a version of {newest}, "
             f"newer than {timestamp}",
             hint="changes of a key come in the order of their timestamps; what was applied is not sent again",
-            place=place,
+            place=int(places[first]),
             count=int(is_late.sum()),
             timestamp=timestamp,
-            newest=int(held.timestamps[place]),
+            newest=newest,
         )
 
 
-def _refuse_moved(held: Held, resolved: Resolved, is_repeated: Bools) -> None:
-    is_moved = (held.row_ids != resolved.row_ids) & ~is_repeated
+def _refuse_moved(held: Held, seen: Held, is_repeated: Bools, places: Int64s) -> None:
+    is_moved = (held.row_ids != seen.row_ids) & ~is_repeated
     if is_moved.any():
-        raise _moved(held, resolved, is_moved, "was written by somebody else since it was resolved")
+        raise _moved(held, seen, is_moved, places, "was written by somebody else since it was resolved")
 
 
-def _moved(held: Held, resolved: Resolved, where: Bools, what: str) -> IndexMovedError:
-    place = int(np.flatnonzero(where)[0])
+def _moved(held: Held, seen: Held, where: Bools, places: Int64s, what: str) -> IndexMovedError:
+    first = int(np.flatnonzero(where)[0])
     return IndexMovedError(
-        f"the key in place {place} (and {int(where.sum()) - 1} more) {what}",
+        f"the key in place {places[first]} (and {int(where.sum()) - 1} more) {what}",
         hint="a stream has one writer: resolve the keys again",
-        place=place,
+        place=int(places[first]),
         count=int(where.sum()),
-        expected=int(resolved.row_ids[place]),
-        actual=int(held.row_ids[place]),
+        expected=int(seen.row_ids[first]),
+        actual=int(held.row_ids[first]),
     )

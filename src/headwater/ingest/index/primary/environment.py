@@ -48,6 +48,8 @@ class Environment:
                 readahead=False,
                 meminit=False,
             )
+            # What a process that died was reading would otherwise be kept for ever.
+            self._lmdb.reader_check()
             self.current, self.history, self.tombstones, self.about = (
                 self._lmdb.open_db(name) for name in (b"current", b"history", b"tombstones", b"about")
             )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from headwater.ingest.model import Bools, Int64s, Timestamp
 
 NOTHING = -1
@@ -26,14 +24,9 @@ class Held:
     def __len__(self) -> int:
         return len(self.timestamps)
 
-    def take(self, chosen: Int64s | Bools) -> Held:
+    def take(self, chosen: Int64s | Bools | slice) -> Held:
         """The same of these keys."""
         return Held(self.timestamps[chosen], self.row_ids[chosen], self.older[chosen])
-
-    @classmethod
-    def nothing(cls, count: int) -> Held:
-        """Of keys that the index has never seen."""
-        return cls(*(np.full(count, NOTHING, dtype=np.int64) for _ in range(3)))
 
 
 @dataclass(frozen=True, slots=True)

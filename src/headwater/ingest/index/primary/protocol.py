@@ -41,6 +41,7 @@ from headwater.ingest.index.main import MainIndex
 from headwater.ingest.index.primary import codec, decide
 from headwater.ingest.index.primary.environment import MAP_BYTES, Environment
 from headwater.ingest.index.primary.model import NOTHING, Held, Version, Versions
+from headwater.ingest.index.primary.pruning import prune_history, prune_tombstones
 from headwater.ingest.keys import Keys, keys_of
 from headwater.ingest.model import Bools, Int64s, Locations, Resolved, Timestamp
 from headwater.kernel.clock import Clock
@@ -51,8 +52,11 @@ from headwater.kernel.randomness import Randomness
 VisibleFiles = Callable[[Int64s], Bools]
 """Which of these files rows may be found in."""
 
+Decision = Callable[[Held, slice], decide.Change]
+"""What becomes of some of a call's keys, given what the index holds of them."""
+
 _NEXT = b"next"
-_PRUNED_TOGETHER = 2_000
+_WRITTEN_TOGETHER = 1_000
 
 
 class PrimaryIndex:
@@ -98,10 +102,12 @@ class PrimaryIndex:
         """Rows become the newest versions of their keys, whatever was there."""
         _check(keys, timestamp, row_ids)
         wanted = self._stored(table_id, keys)
-        rows = wanted.from_batch(np.asarray(row_ids, dtype=np.int64))
-        with self._environment.writing(len(keys)) as transaction:
-            held = _held(transaction, wanted)
-            self._write(transaction, table_id, wanted, held, timestamp, rows, decide.put(held, timestamp, rows))
+        rows = wanted.from_batch(row_ids)
+
+        def decision(held: Held, some: slice) -> decide.Change:
+            return decide.put(held, timestamp, rows[some], wanted.order[some])
+
+        self._write(table_id, wanted, timestamp, rows, decision)
 
     def update_primary_resolved(
         self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
@@ -109,30 +115,31 @@ class PrimaryIndex:
         """Rows replace the versions that were resolved; `IndexMovedError` when those are no longer there."""
         _check(keys, timestamp, row_ids)
         wanted = self._stored(table_id, keys)
-        rows = wanted.from_batch(np.asarray(row_ids, dtype=np.int64))
-        expected = _in_order(wanted, resolved)
-        with self._environment.writing(len(keys)) as transaction:
-            held = _held(transaction, wanted)
-            change = decide.update(held, timestamp, expected, rows)
-            self._write(transaction, table_id, wanted, held, timestamp, rows, change)
+        seen, rows = _seen(wanted, resolved), wanted.from_batch(row_ids)
+
+        def decision(held: Held, some: slice) -> decide.Change:
+            return decide.update(held, timestamp, seen.take(some), rows[some], wanted.order[some])
+
+        self._write(table_id, wanted, timestamp, rows, decision)
 
     def tombstone_primary_resolved(self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved) -> None:
         """The rows that were resolved are deleted, orphans too; `IndexMovedError` when other rows are there."""
         _check(keys, timestamp, np.zeros(len(keys), dtype=np.int64))
         wanted, nobody = self._stored(table_id, keys), np.full(len(keys), NOTHING, dtype=np.int64)
-        expected = _in_order(wanted, resolved)
-        with self._environment.writing(len(keys)) as transaction:
-            held = _held(transaction, wanted)
-            change = decide.tombstone(held, timestamp, expected)
-            self._write(transaction, table_id, wanted, held, timestamp, nobody, change)
+        seen = _seen(wanted, resolved)
+
+        def decision(held: Held, some: slice) -> decide.Change:
+            return decide.tombstone(held, timestamp, seen.take(some), wanted.order[some])
+
+        self._write(table_id, wanted, timestamp, nobody, decision)
 
     def restore_primary_entries(self, table_id: int, keys: Keys, resolved: Resolved, timestamp: Timestamp) -> None:
         """Take back what was written at `timestamp` since `resolved` was read, for each of the keys."""
         wanted = self._stored(table_id, keys)
-        expected = _in_order(wanted, resolved)
+        seen = _seen(wanted, resolved)
         with self._environment.writing(len(keys)) as transaction:
             before = held = _held(transaction, wanted)
-            while not (is_restored := decide.is_restored(held, timestamp, expected)).all():
+            while not (is_restored := decide.is_restored(held, timestamp, seen, wanted.order)).all():
                 held = self._without_newest(transaction, table_id, held, ~is_restored)
             is_changed = (held.timestamps != before.timestamps) | (held.row_ids != before.row_ids)
             _store(transaction, wanted, held, is_changed)
@@ -165,7 +172,7 @@ class PrimaryIndex:
 
         In parts, so that writers wait for one part at most.
         """
-        return self._prune_history(table_id, below) + self._prune_tombstones(table_id, below)
+        return prune_history(self._environment, table_id, below) + prune_tombstones(self._environment, table_id, below)
 
     def flush(self) -> None:
         """Everything up to here survives the death of the machine. Belongs to `index_flushed` (hazard I17)."""
@@ -183,6 +190,17 @@ class PrimaryIndex:
         return known[1]
 
     def _write(
+        self, table_id: int, wanted: codec.StoredKeys, timestamp: Timestamp, row_ids: Int64s, decision: Decision
+    ) -> None:
+        """All that a decision says, in one transaction; some keys at a time, so that what was read is still at hand."""
+        with self._environment.writing(len(wanted.keys)) as transaction:
+            for start in range(0, len(wanted.keys), _WRITTEN_TOGETHER):
+                some = slice(start, start + _WRITTEN_TOGETHER)
+                part = wanted.part(some)
+                held = _held(transaction, part)
+                self._write_part(transaction, table_id, part, held, timestamp, row_ids[some], decision(held, some))
+
+    def _write_part(
         self,
         transaction: Any,
         table_id: int,
@@ -228,39 +246,6 @@ class PrimaryIndex:
             older[places[here]] = found.older
         return Held(timestamps, row_ids, older)
 
-    def _prune_history(self, table_id: int, below: Timestamp) -> int:
-        prefix, database = codec.table_prefix(table_id), self._environment.history
-        with self._environment.reading() as transaction:
-            due = [
-                key for key, value in _under(transaction, database, prefix) if codec.decode_chunk_head(value) < below
-            ]
-        for start in range(0, len(due), _PRUNED_TOGETHER):
-            with self._environment.writing() as transaction:
-                for key in due[start : start + _PRUNED_TOGETHER]:
-                    transaction.delete(key, db=database)
-        return len(due)
-
-    def _prune_tombstones(self, table_id: int, below: Timestamp) -> int:
-        prefix, database, count = codec.table_prefix(table_id), self._environment.tombstones, 0
-        with self._environment.reading() as transaction:
-            due = list[bytes]()
-            for key, _ in _under(transaction, database, prefix):
-                if codec.tombstones_timestamp(key) >= below:
-                    break
-                due.append(key)
-        for key in due:
-            with self._environment.writing() as transaction:
-                timestamp = codec.tombstones_timestamp(key)
-                stored = codec.decode_tombstones(transaction.get(key, db=database) or codec.NO_TOMBSTONES)
-                held = codec.decode_held(list(map(transaction.get, stored)))
-                # Since then the key may have got a row, or have been deleted again.
-                is_due = (held.timestamps == timestamp) & (held.row_ids == NOTHING)
-                for place in np.flatnonzero(is_due).tolist():
-                    transaction.delete(stored[place])
-                transaction.delete(key, db=database)
-                count += 1
-        return count
-
 
 def _held(transaction: Any, wanted: codec.StoredKeys) -> Held:
     return codec.decode_held(list(map(transaction.get, wanted.keys)))
@@ -276,15 +261,6 @@ def _store(transaction: Any, wanted: codec.StoredKeys, held: Held, chosen: Bools
     transaction.cursor().putmulti(list(zip(keys, codec.encode_held(held.take(kept)), strict=True)))
 
 
-def _under(transaction: Any, database: Any, prefix: bytes) -> Any:
-    cursor = transaction.cursor(database)
-    if cursor.set_range(prefix):
-        for key, value in cursor:
-            if not key.startswith(prefix):
-                return
-            yield key, value
-
-
 def _is_visible(locations: Locations, visible_files: VisibleFiles) -> Bools:
     is_known = locations.file_ids != NOTHING
     files, places = np.unique(locations.file_ids[is_known], return_inverse=True)
@@ -294,15 +270,13 @@ def _is_visible(locations: Locations, visible_files: VisibleFiles) -> Bools:
     return is_found
 
 
-def _in_order(wanted: codec.StoredKeys, resolved: Resolved) -> Resolved:
+def _seen(wanted: codec.StoredKeys, resolved: Resolved) -> Held:
     if len(resolved.row_ids) != len(wanted.keys):
         raise UsageError(
             f"{len(wanted.keys)} keys and {len(resolved.row_ids)} resolved versions", hint="resolve these very keys"
         )
-    order = wanted.order
-    places = resolved.locations
-    locations = Locations(places.file_ids[order], places.row_groups[order], places.offsets[order])
-    return Resolved(resolved.is_found[order], resolved.row_ids[order], resolved.timestamps[order], locations)
+    row_ids = wanted.from_batch(resolved.row_ids)
+    return Held(wanted.from_batch(resolved.timestamps), row_ids, np.full_like(row_ids, NOTHING))
 
 
 def _check(keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:

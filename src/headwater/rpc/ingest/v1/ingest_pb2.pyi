@@ -230,7 +230,7 @@ class StreamStatus(_message.Message):
     def __init__(self, table: _Optional[str] = ..., virtual_node: _Optional[int] = ..., applied_timestamp: _Optional[int] = ..., applied_sequence: _Optional[int] = ..., buffered_rows: _Optional[int] = ..., buffered_bytes: _Optional[int] = ..., files: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("node", "state", "topology_hash", "streams", "failure", "recovery_attempt_token", "checkpoint_id", "replay_ts_ready")
+    __slots__ = ("node", "state", "topology_hash", "streams", "failure", "recovery_attempt_token", "checkpoint_id", "replay_ts_ready", "tables")
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class GetStatusResponse(_message.Message):
     RECOVERY_ATTEMPT_TOKEN_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     REPLAY_TS_READY_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     node: str
     state: LifecycleState
     topology_hash: str
@@ -247,7 +248,8 @@ class GetStatusResponse(_message.Message):
     recovery_attempt_token: str
     checkpoint_id: str
     replay_ts_ready: bool
-    def __init__(self, node: _Optional[str] = ..., state: _Optional[_Union[LifecycleState, str]] = ..., topology_hash: _Optional[str] = ..., streams: _Optional[_Iterable[_Union[StreamStatus, _Mapping]]] = ..., failure: _Optional[str] = ..., recovery_attempt_token: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., replay_ts_ready: _Optional[bool] = ...) -> None: ...
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node: _Optional[str] = ..., state: _Optional[_Union[LifecycleState, str]] = ..., topology_hash: _Optional[str] = ..., streams: _Optional[_Iterable[_Union[StreamStatus, _Mapping]]] = ..., failure: _Optional[str] = ..., recovery_attempt_token: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., replay_ts_ready: _Optional[bool] = ..., tables: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetRecoveryReplayTsRequest(_message.Message):
     __slots__ = ("recovery_attempt_token", "checkpoint_id", "mode")
@@ -315,12 +317,14 @@ class ListFilesResponse(_message.Message):
     def __init__(self, files: _Optional[_Iterable[_Union[FileStatus, _Mapping]]] = ...) -> None: ...
 
 class LookUpKeyRequest(_message.Message):
-    __slots__ = ("table", "key")
+    __slots__ = ("table", "key", "texts")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
     table: str
     key: bytes
-    def __init__(self, table: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table: _Optional[str] = ..., key: _Optional[bytes] = ..., texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeyVersion(_message.Message):
     __slots__ = ("timestamp", "is_tombstone", "row_id", "file_id", "row_group", "offset", "is_located")
@@ -357,14 +361,16 @@ class BeginTransactionRequest(_message.Message):
     def __init__(self, read_only: _Optional[bool] = ..., timestamp: _Optional[int] = ...) -> None: ...
 
 class BeginTransactionResponse(_message.Message):
-    __slots__ = ("transaction_id", "timestamp", "is_resend")
+    __slots__ = ("transaction_id", "timestamp", "is_resend", "lease_seconds")
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     IS_RESEND_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     transaction_id: int
     timestamp: int
     is_resend: bool
-    def __init__(self, transaction_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., is_resend: _Optional[bool] = ...) -> None: ...
+    lease_seconds: float
+    def __init__(self, transaction_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., is_resend: _Optional[bool] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
 class BeginTransactionBatchRequest(_message.Message):
     __slots__ = ("count", "read_only")

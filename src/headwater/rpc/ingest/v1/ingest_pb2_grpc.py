@@ -117,7 +117,8 @@ class IngestNodeServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamUpdateRecord(self, request_iterator, context):
-        """Each request is answered in the order in which it came; at most a few are under way.
+        """Requests are applied and answered in their order, one at a time; the next is read when the last is answered. The
+        first that is refused ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,300 @@
+"""Queries over what two real nodes of a real lake hold, beside a plain dictionary; and how they refuse."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from headwater.app import App
+from headwater.catalog.model import TableKey
+from headwater.ingest.client import NodeClient, Times
+from headwater.ingest.config import load_config
+from headwater.ingest.fresh import protocol
+from headwater.ingest.fresh.decide import fed_tables, refuse_other_columns
+from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState, ReadLostError
+from headwater.ingest.keys import encode
+from headwater.ingest.opening import Opened
+from headwater.ingest.service.ipc import bytes_of
+from headwater.ingest.service.running import running
+from headwater.ingest.timestamps.model import Transaction
+from headwater.ingest.topology import Topology
+from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+from tests.fixtures.lakes import LakeWorld
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "v", StringType(), required=False),
+    identifier_field_ids=[1],
+)
+NO_ROWS = pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())})
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@dataclass
+class Fed:
+    """A lake with the fed tables `t` and `u` and the plain table `p`, and two nodes that are READY."""
+
+    lake: LakeWorld
+    file: Path
+    topology: Topology
+    opened: dict[str, Opened]
+    stops: dict[str, ExitStack]
+
+    def write(self, timestamp: int, table: str = "t", **parts: list[dict[str, Any]]) -> None:
+        """A transaction of the source: begun, sent to the nodes of its keys, committed."""
+        with Times([node.address for node in self.topology.nodes]) as times:
+            begun = times.call("BeginTransaction", pb.BeginTransactionRequest(timestamp=timestamp))
+            self.send(timestamp, table, **parts)
+            times.call("CommitTransaction", pb.CommitTransactionRequest(transaction_id=begun.transaction_id))
+
+    def send(self, timestamp: int, table: str = "t", **parts: list[dict[str, Any]]) -> None:
+        shape = self.opened["a"].node.table(table)
+        key = pa.schema([shape.schema.field("id")])
+        for node in self.topology.nodes:
+            updates: dict[int, pb.TableUpdate] = {}
+            for part, rows in parts.items():
+                batch = pa.RecordBatch.from_pylist(rows, schema=key if part == "deletes" else shape.schema)
+                homes = self.topology.virtual_nodes_of(encode(batch, ("id",)))
+                for home in set(np.unique(homes).tolist()) & set(node.virtual_nodes):
+                    update = updates.setdefault(
+                        home, pb.TableUpdate(table=table, virtual_node=home, key_timestamp=timestamp)
+                    )
+                    setattr(update, part, bytes_of(batch.filter(pa.array(homes == home))))
+            with NodeClient(node.address) as client:
+                client.update(pb.UpdateRecordRequest(timestamp=timestamp, updates=updates.values()))
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        lake = self.lake.lake
+        with self.lake.app.open_fresh(self.file) as over, lake.stream(sql, laid_over=over) as reader:
+            found: list[dict[str, Any]] = reader.read_all().to_pylist()
+            return found
+
+
+@pytest.fixture
+def fed(lake: LakeWorld, tmp_path: Path) -> Iterator[Fed]:
+    for name in ("t", "u"):
+        lake.create(name, NO_ROWS, schema=SCHEMA)
+    lake.create("p", pa.table({"id": [1, 2], "w": [10, 20]}))
+    ports = free_ports(2)
+    file = tmp_path / "topology.toml"
+    file.write_text(
+        "virtual_nodes = 4\n"
+        + "".join(
+            f'[[nodes]]\nname = "{name}"\nhost = "127.0.0.1"\nport = {port}\nvirtual_nodes = {owned}\n'
+            for name, port, owned in (("a", ports[0], "[0, 1, 2]"), ("b", ports[1], "[3]"))
+        )
+    )
+    topology = Topology.load(file)
+    with ExitStack() as stack:
+        opened, stops = {}, {}
+        for node in topology.nodes:
+            config = tmp_path / f"{node.name}.toml"
+            config.write_text(
+                f'name = "{node.name}"\nlake = "{lake.url}"\ntopology = "topology.toml"\n'
+                f'directory = "{node.name}"\ntables = ["t", "u"]\n[buffer]\nflush_seconds = 3600\n'
+            )
+            mine = stops[node.name] = stack.enter_context(ExitStack())
+            found = opened[node.name] = mine.enter_context(lake.app.open_node(load_config(config)))
+            found.keeper.turn()
+            mine.enter_context(running(found.node, found.keeper, node.address, grace_seconds=0.1))
+            found.node.lifecycle.ready_for_tests()
+        yield Fed(lake, file, topology, opened, stops)
+
+
+def rows(count: int, value: str = "a") -> list[dict[str, Any]]:
+    return [{"id": each, "v": value} for each in range(count)]
+
+
+def test_all_nodes_at_one_timestamp_beside_the_lake(fed: Fed) -> None:
+    fed.write(3, inserts=rows(40))
+    fed.write(5, "u", inserts=rows(7, "u"))
+    fed.opened["a"].node.flush()
+    fed.write(8, deletes=[{"id": each} for each in range(10)])
+    fed.send(9, inserts=[{"id": 1000, "v": "not committed yet"}])
+    wanted = rows(40)[10:]
+    assert all(len(each.node.streams()) >= 2 for each in fed.opened.values()), "both nodes hold a part"
+    assert fed.ask("select * from t order by id") == wanted
+    assert fed.ask("select v, count(*)::int n from t where id < 20 group by v") == [{"v": "a", "n": 10}]
+    joined = fed.ask("select t.v, p.w from u join t using (v) right join p on true order by w")
+    assert joined == [{"v": None, "w": 10}, {"v": None, "w": 20}]
+    assert fed.ask("select count(*)::int n from u, p where u.id = p.id") == [{"n": 2}]
+    assert fed.lake.lake.query("select count(*)::int n from t").to_pylist() == [{"n": 0}], "the lake itself has none yet"
+
+
+def test_a_read_lasts_as_long_as_its_query(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed.write(3, inserts=rows(4))
+    holder = fed.opened["a"].keeper.service()
+    ended: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(holder, "commit", ended.append)
+        lake = fed.lake.lake
+        with fed.lake.app.open_fresh(fed.file) as over, lake.stream("select * from t", laid_over=over) as reader:
+            fed.send(9, deletes=[{"id": each} for each in range(4)])
+            assert len(reader.read_all()) == 4
+            assert not ended
+        assert len(ended) == 1
+    holder.commit(ended[0])
+
+
+def test_the_read_transaction_is_proven_after_the_last_row(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed.write(3, inserts=rows(4))
+    holder = fed.opened["a"].keeper.service()
+    real = holder.begin
+
+    def begin(*, read_only: bool = False, timestamp: int | None = None) -> Transaction:
+        begun = real(read_only=read_only, timestamp=timestamp)
+        if read_only:
+            holder.commit(begun.id)
+        return begun
+
+    monkeypatch.setattr(holder, "begin", begin)
+    with pytest.raises(ReadLostError, match="the read at 3 is over"):
+        fed.ask("select * from t")
+
+
+def test_a_read_ends_also_when_the_query_fails(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(fed.opened["a"].keeper.service(), "commit", ended.append)
+    with pytest.raises(HeadwaterError):
+        fed.ask("select nope from t")
+    assert len(ended) == 1
+
+
+def test_the_reader_is_kept_alive_while_it_scans(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed.write(3, inserts=rows(9))
+    renewed: list[list[int]] = []
+    monkeypatch.setattr(fed.opened["a"].keeper.service(), "renew", renewed.append)
+    monkeypatch.setattr(protocol._Reading, "renew_when_due", protocol._Reading.renew)
+    fed.ask("select * from t")
+    assert len(renewed) > 2
+
+
+def test_what_is_not_ready_is_not_read(fed: Fed) -> None:
+    fed.opened["b"].node.lifecycle.fail(RuntimeError("boom"))
+    with pytest.raises(NodeNotReadyError, match="node b is failed") as caught:
+        fed.ask("select * from t")
+    assert caught.value.fields["node"] == fed.topology.node("b").address
+    fed.stops["b"].close()
+    with pytest.raises(NodeNotReadyError, match="node b at .* does not answer"):
+        fed.ask("select * from t")
+
+
+def test_another_topology_is_refused(fed: Fed) -> None:
+    fed.file.write_text(fed.file.read_text().replace("[0, 1, 2]", "[0, 1]").replace("[3]", "[2, 3]"))
+    with pytest.raises(NodesDifferError, match="runs with topology"):
+        fed.ask("select * from t")
+
+
+def test_no_topology_is_said(lake: LakeWorld) -> None:
+    with pytest.raises(UsageError, match="no topology is named"), lake.app.open_fresh():
+        raise AssertionError
+
+
+def test_the_topology_of_the_settings(fed: Fed) -> None:
+    app = App(fed.lake.app.settings.model_copy(update={"topology": str(fed.file)}))
+    fed.write(3, inserts=rows(4))
+    with app.open_fresh() as over, fed.lake.lake.stream("select count(*)::int n from t", laid_over=over) as reader:
+        assert reader.read_all().to_pylist() == [{"n": 4}]
+
+
+def test_the_time_is_asked_of_whoever_keeps_it(fed: Fed) -> None:
+    first, second = (fed.topology.node(name).address for name in ("a", "b"))
+    with NodeClient(second) as client, pytest.raises(RefusedError, match=f"kept by {first}") as caught:
+        client.call(client.time.GetWatermarks, pb.GetWatermarksRequest())
+    assert caught.value.fields["holder"] == first
+    with Times([second]) as times:
+        assert times.call("GetWatermarks", pb.GetWatermarksRequest()).high_watermark == 1
+        assert times.holder == first
+        fed.write(3, inserts=rows(2))
+        fed.stops["a"].close()
+        fed.opened["b"].keeper.turn()
+        assert times.call("GetWatermarks", pb.GetWatermarksRequest()).high_watermark == 4
+        assert times.holder == second
+
+
+def test_a_time_that_nobody_keeps(fed: Fed) -> None:
+    for stop in fed.stops.values():
+        stop.close()
+    with Times([fed.topology.node("a").address], timeout_seconds=5) as times:
+        with pytest.raises(UnavailableError, match="nobody keeps the time"):
+            times.call("GetWatermarks", pb.GetWatermarksRequest())
+
+
+STATE = NodeState("a", "host:1", "ready", "", frozenset({"t", "s.u"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({}, None, ""),
+        ({"state": "recovering"}, NodeNotReadyError, "node b is recovering"),
+        ({"state": "unspecified"}, NodeNotReadyError, "node b is unspecified"),
+        ({"topology_hash": "other"}, NodesDifferError, "runs with topology other"),
+        ({"tables": frozenset({"t"})}, NodesDifferError, r"do not feed the same tables: s\.u"),
+    ],
+)
+def test_nodes_make_a_whole(changes: dict[str, Any], error: type[HeadwaterError] | None, says: str) -> None:
+    topology = Topology.parse(
+        'virtual_nodes = 1\n[[nodes]]\nname = "a"\nhost = "h"\nport = 1\nvirtual_nodes = [0]\n', "file"
+    )
+    one = replace(STATE, topology_hash=topology.hash)
+    states = [one, replace(one, **{"name": "b", **changes})]
+    if error is None:
+        assert fed_tables(topology, states) == {TableKey.parse("t"): "t", TableKey(("s",), "u"): "s.u"}
+        return
+    with pytest.raises(error, match=says):
+        fed_tables(topology, states)
+
+
+def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
+
+
+@pytest.mark.parametrize(
+    ("scanned", "is_same"),
+    [
+        ([field("id", pa.int64(), 1)], True),
+        ([field("id", pa.int64(), 2)], False),
+        ([field("id", pa.int32(), 1)], False),
+        ([field("other", pa.int64(), 1)], False),
+        ([], False),
+    ],
+)
+def test_columns_are_compared_by_name_type_and_id(scanned: list[pa.Field], is_same: bool) -> None:
+    wanted = pa.schema([field("id", pa.int64(), 1)])
+    if is_same:
+        refuse_other_columns("t", "a", pa.schema(scanned), wanted)
+        return
+    with pytest.raises(NodesDifferError, match="other columns"):
+        refuse_other_columns("t", "a", pa.schema(scanned), wanted)
+
+
+def test_a_schema_that_changed_since_is_refused(fed: Fed) -> None:
+    metadata = fed.lake.table("t").metadata
+    renamed = Schema(
+        SCHEMA.fields[0], NestedField(3, "v", StringType(), required=False), schema_id=1, identifier_field_ids=[1]
+    )
+    changed = metadata.model_copy(
+        update={"schemas": [*metadata.schemas, renamed], "current_schema_id": 1, "last_column_id": 3}
+    )
+    fed.lake.commit({"t": changed})
+    with pytest.raises(NodesDifferError, match="other columns"):
+        fed.ask("select * from t")
