@@ -26,10 +26,11 @@ from headwater.ingest.keys import encode
 from headwater.ingest.opening import Opened
 from headwater.ingest.service.ipc import bytes_of
 from headwater.ingest.service.running import running
-from headwater.ingest.timestamps.model import Transaction
+from headwater.ingest.timestamps.model import Transaction, Watermarks
 from headwater.ingest.topology import Topology
 from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+from headwater.tables.operations import append
 from tests.fixtures.lakes import LakeWorld
 
 SCHEMA = Schema(
@@ -136,7 +137,21 @@ def test_all_nodes_at_one_timestamp_beside_the_lake(fed: Fed) -> None:
     joined = fed.ask("select t.v, p.w from u join t using (v) right join p on true order by w")
     assert joined == [{"v": None, "w": 10}, {"v": None, "w": 20}]
     assert fed.ask("select count(*)::int n from u, p where u.id = p.id") == [{"n": 2}]
-    assert fed.lake.lake.query("select count(*)::int n from t").to_pylist() == [{"n": 0}], "the lake itself has none yet"
+    of_the_lake = fed.lake.lake.query("select count(*)::int n from t").to_pylist()
+    assert of_the_lake == [{"n": 0}], "nothing is published there yet"
+
+
+def test_what_the_lake_has_of_a_fed_table_is_not_read_beside(fed: Fed) -> None:
+    """The nodes hold all of it; what is published is a part of that, as it was."""
+    fed.write(3, inserts=rows(4))
+    published = pa.table({"id": [0, 1], "v": ["a", "a"]}, schema_of(fed))
+    fed.lake.commit({"t": append(fed.lake.staging(), fed.lake.table("t"), published)})
+    assert fed.lake.lake.query("select count(*)::int n from t").to_pylist() == [{"n": 2}]
+    assert fed.ask("select * from t order by id") == rows(4)
+
+
+def schema_of(fed: Fed) -> pa.Schema:
+    return fed.opened["a"].node.table("t").schema
 
 
 def test_a_read_lasts_as_long_as_its_query(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +208,7 @@ def test_what_is_not_ready_is_not_read(fed: Fed) -> None:
         fed.ask("select * from t")
     assert caught.value.fields["node"] == fed.topology.node("b").address
     fed.stops["b"].close()
-    with pytest.raises(NodeNotReadyError, match="node b at .* does not answer"):
+    with pytest.raises(NodeNotReadyError, match=r"node b at .* does not answer"):
         fed.ask("select * from t")
 
 
@@ -233,9 +248,35 @@ def test_the_time_is_asked_of_whoever_keeps_it(fed: Fed) -> None:
 def test_a_time_that_nobody_keeps(fed: Fed) -> None:
     for stop in fed.stops.values():
         stop.close()
-    with Times([fed.topology.node("a").address], timeout_seconds=5) as times:
-        with pytest.raises(UnavailableError, match="nobody keeps the time"):
-            times.call("GetWatermarks", pb.GetWatermarksRequest())
+    with (
+        Times([fed.topology.node("a").address], timeout_seconds=5) as times,
+        pytest.raises(UnavailableError, match="nobody keeps the time"),
+    ):
+        times.call("GetWatermarks", pb.GetWatermarksRequest())
+
+
+def test_nodes_fold_up_to_the_safe_timestamp_and_no_further(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node that does not keep the time asks the one that does; where nobody can say, nothing is folded."""
+    fed.write(3, inserts=rows(40))
+    fed.write(8, deletes=[{"id": each} for each in range(40)])
+    node = fed.opened["b"].node
+    wanted = [row for row in rows(40) if home_of(fed, row["id"]) == "b"]
+    with NodeClient(fed.topology.node("b").address) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(fed.opened["a"].keeper.service(), "watermarks", lambda: Watermarks(9, 6))
+            node.fold_what_is_safe()
+        assert sorted(client.scan("t", 5).read_all()["id"].to_pylist()) == [row["id"] for row in wanted]
+        with pytest.raises(RefusedError, match="below 5"):
+            client.scan("t", 4).read_all()
+        fed.stops["a"].close()
+        fed.opened["b"].keeper.stop()
+        node.fold_what_is_safe()
+        assert len(client.scan("t", 5).read_all()) == len(wanted) > 0
+
+
+def home_of(fed: Fed, key: int) -> str:
+    (home,) = fed.topology.virtual_nodes_of(encode(pa.RecordBatch.from_pydict({"id": [key]}), ("id",)))
+    return fed.topology.node_of(int(home)).name
 
 
 STATE = NodeState("a", "host:1", "ready", "", frozenset({"t", "s.u"}))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -16,8 +20,11 @@ from pyroaring import BitMap
 
 from headwater.ingest.client import NodeClient
 from headwater.ingest.lifecycle import Lifecycle
+from headwater.ingest.service.failures import CallerGoneError
+from headwater.ingest.service.gate import Gate, TooManyCallsError
 from headwater.ingest.service.ipc import bytes_of
 from headwater.ingest.service.limits import ServiceLimits
+from headwater.ingest.service.node import NodeService
 from headwater.ingest.service.server import NodeServer
 from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
@@ -201,7 +208,9 @@ def test_a_node_that_is_not_ready_answers_nothing_but_how_it_is(served: Served) 
     for call in (lambda: served.client.update(message), lambda: served.rows(1)):
         with pytest.raises(RefusedError, match="recovering"):
             call()
-    assert served.client.call(served.client.node.GetStatus, pb.GetStatusRequest()).state == pb.LIFECYCLE_STATE_RECOVERING
+    assert (
+        served.client.call(served.client.node.GetStatus, pb.GetStatusRequest()).state == pb.LIFECYCLE_STATE_RECOVERING
+    )
     with pytest.raises(RefusedError, match="not built"):
         served.client.call(served.client.node.MarkReady, pb.MarkReadyRequest())
     served.world.node.lifecycle.ready_for_tests()
@@ -226,6 +235,135 @@ def test_health_and_reflection(served: Served) -> None:
         asked = health_pb2.HealthCheckRequest(service="headwater.ingest.v1.IngestNode")
         assert health.Check(asked).status == health_pb2.HealthCheckResponse.SERVING
         served.world.node.lifecycle.fail(RuntimeError("boom"))
-        served.server.report()
         assert health.Check(asked).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert "headwater.ingest.v1.IngestNode" in ProtoReflectionDescriptorDatabase(channel).get_services()
+
+
+def test_health_follows_the_lifecycle_by_itself(served: Served) -> None:
+    with grpc.insecure_channel(served.client.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        served.world.node.lifecycle.fail(RuntimeError("boom"))
+        assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def test_a_stream_is_read_no_faster_than_it_is_applied(served: Served) -> None:
+    """What is not answered yet is at most one request: a sender waits, and nothing piles up."""
+    service: Any = NodeService(served.world.node, ServiceLimits())
+    pulled: list[int] = []
+
+    def sender() -> Iterator[pb.UpdateRecordRequest]:
+        for turn in range(1, 9):
+            pulled.append(turn)
+            yield served.message(turn, inserts=rows(2))
+
+    for answered, _ in enumerate(service.StreamUpdateRecord(sender(), Active()), 1):
+        assert len(pulled) == answered
+
+
+def test_the_first_refusal_ends_a_stream(served: Served) -> None:
+    wrong = served.message(2, inserts=rows(3, "b"))
+    wrong.updates[0].table = "x"
+    sent = [served.message(1, inserts=rows(3)), wrong, served.message(3, inserts=rows(3, "c"))]
+    answers = served.client.node.StreamUpdateRecord(iter(sent), timeout=30)
+    assert next(answers).timestamp == 1
+    with pytest.raises(grpc.RpcError) as caught:
+        next(answers)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert {row["v"] for row in served.rows(9)} == {"a"}
+
+
+class Active:
+    """A call whose client waits for so many looks at it."""
+
+    def __init__(self, looks: int = 1 << 30) -> None:
+        self.looks = looks
+
+    def is_active(self) -> bool:
+        self.looks -= 1
+        return self.looks >= 0
+
+
+def test_a_scan_ends_when_nobody_waits_for_it(served: Served) -> None:
+    """Also one that finds nothing, and so has nothing to send."""
+    for turn in range(1, 9):
+        served.client.update(served.message(turn, inserts=[{"id": turn * 10 + each, "v": "a"} for each in range(10)]))
+    served.world.node.flush()
+    never = pb.Predicate(column="v", comparison="=", text="never")
+    request = pb.ScanRequest(table="t", timestamp=9, predicates=[never])
+    service: Any = NodeService(served.world.node, ServiceLimits())
+    assert list(service.Scan(request, Active()))
+    waiting = Active(2)
+    with pytest.raises(CallerGoneError):
+        list(service.Scan(request, waiting))
+    assert waiting.looks == -1
+
+
+def test_nothing_begins_for_a_caller_that_is_gone(served: Served) -> None:
+    service: Any = NodeService(served.world.node, ServiceLimits())
+    with pytest.raises(CallerGoneError):
+        service.UpdateRecord(served.message(1, inserts=rows(3)), Active(0))
+    assert served.rows(1) == []
+
+
+def test_too_many_calls_are_refused_at_once_and_light_ones_pass(tmp_path: Path) -> None:
+    with ingest_world(tmp_path) as world:
+        server = NodeServer(world.node, limits=ServiceLimits(calls=2))
+        port = server.start("127.0.0.1:0")
+        senders: list[SimpleQueue[pb.UpdateRecordRequest | None]] = [SimpleQueue(), SimpleQueue()]
+        try:
+            with NodeClient(f"127.0.0.1:{port}") as client:
+                served = Served(world, client, server)
+                for turn, sender in enumerate(senders, 1):
+                    sender.put(served.message(turn, inserts=rows(9)))
+                # The first answer of each says that the call is under way.
+                opened = [client.node.StreamUpdateRecord(iter(sender.get, None)) for sender in senders]
+                assert [next(each).timestamp for each in opened] == [1, 2]
+                refused = served.message(9, inserts=rows(1))
+                for call in (lambda: served.rows(1), lambda: client.update(refused)):
+                    with pytest.raises(UnavailableError, match="2 writes and scans are under way"):
+                        call()
+                status = client.call(client.node.GetStatus, pb.GetStatusRequest())
+                assert status.state == pb.LIFECYCLE_STATE_READY
+                for sender in senders:
+                    sender.put(None)
+                assert [list(each) for each in opened] == [[], []]
+                assert served.rows(2)
+        finally:
+            for sender in senders:
+                # A thread that waits for the next request would keep the process from its end.
+                sender.put(None)
+            server.stop(0)
+
+
+def test_a_call_that_is_left_gives_its_place_back() -> None:
+    gate = Gate(1)
+
+    def scan() -> Generator[int]:
+        with gate.entered("/headwater.ingest.v1.IngestNode/Scan"):
+            yield from range(9)
+
+    left = scan()
+    next(left)
+    with pytest.raises(TooManyCallsError), gate.entered("/headwater.ingest.v1.IngestNode/Scan"):
+        raise AssertionError
+    with gate.entered("/headwater.ingest.v1.Timestamps/CommitTransaction"):
+        pass
+    left.close()
+    with gate.entered("/headwater.ingest.v1.IngestNode/Scan"):
+        pass
+
+
+def test_the_stubs_are_those_of_the_protocol(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    made = subprocess.run(
+        [root / "tools" / "protos", tmp_path],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    files = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("ingest_pb2*"))
+    assert [path.name for path in files] == ["ingest_pb2.py", "ingest_pb2.pyi", "ingest_pb2_grpc.py"]
+    for path in files:
+        assert (tmp_path / path).read_text() == (root / "src" / path).read_text(), f"run tools/protos: {path}"

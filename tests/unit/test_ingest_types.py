@@ -33,9 +33,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from headwater.ingest.apply.model import UpdateRequest
+from headwater.ingest.apply.model import TableUpdate, UpdateRequest
 from headwater.ingest.client import NodeClient
 from headwater.ingest.keys import encode
+from headwater.ingest.model import Position
 from headwater.ingest.service.ipc import bytes_of
 from headwater.ingest.service.server import NodeServer
 from headwater.kernel.errors import UsageError
@@ -55,8 +56,8 @@ VALUES: dict[str, tuple[PrimitiveType, Any, Any]] = {
     "decimal38": (DecimalType(38, 10), Decimal("-9999999999999999999999999999.9999999999"), Decimal("1E-10")),
     "date": (DateType(), dt.date(1, 1, 1), dt.date(9999, 12, 31)),
     "time": (TimeType(), dt.time(0), dt.time(23, 59, 59, 999999)),
-    "timestamp": (TimestampType(), dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)),
-    "timestamptz": (TimestamptzType(), dt.datetime(1969, 12, 31, 23, 59, tzinfo=UTC), dt.datetime(2026, 3, 29, tzinfo=UTC)),
+    "timestamp": (TimestampType(), dt.datetime.min, dt.datetime.max),  # noqa: DTZ901
+    "timestamptz": (TimestamptzType(), dt.datetime(1969, 12, 31, 23, tzinfo=UTC), dt.datetime(2026, 3, 29, tzinfo=UTC)),
     "timestamp_ns": (TimestampNanoType(), -1, 2**63 - 1),
     "timestamptz_ns": (TimestamptzNanoType(), 1, -(2**62)),
     "string": (StringType(), "", "ß 🦆 \0 " + "x" * (1 << 20)),
@@ -87,9 +88,7 @@ def sent(world: IngestWorld, client: NodeClient, timestamp: int, part: str, batc
     for home in sorted(world.node.owned):
         mine = batch.filter(pa.array(homes == home))
         kept.append(mine)
-        updates.append(
-            pb.TableUpdate(table="t", virtual_node=home, key_timestamp=timestamp, **{part: bytes_of(mine)})
-        )
+        updates.append(pb.TableUpdate(table="t", virtual_node=home, key_timestamp=timestamp, **{part: bytes_of(mine)}))
     client.update(pb.UpdateRecordRequest(timestamp=timestamp, updates=updates))
     return pa.Table.from_batches(kept, batch.schema).sort_by("id")
 
@@ -217,9 +216,11 @@ def test_a_key_is_typed_as_text(name: str, texts: list[str], says: str | None, t
 
 
 def _request(world: IngestWorld, batch: pa.RecordBatch) -> UpdateRequest:
-    from headwater.ingest.apply.model import TableUpdate
-    from headwater.ingest.model import Position
-
     homes = world.topology.virtual_nodes_of(encode(batch, world.shape.key))
-    parts = [TableUpdate("t", home, 1, inserts=batch.filter(pa.array(homes == home))) for home in sorted(set(homes.tolist()))]
-    return UpdateRequest(Position(1, 0), tuple(parts))
+    return UpdateRequest(
+        Position(1, 0),
+        tuple(
+            TableUpdate("t", home, 1, inserts=batch.filter(pa.array(homes == home)))
+            for home in sorted(set(homes.tolist()))
+        ),
+    )

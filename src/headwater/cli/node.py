@@ -233,5 +233,3 @@ def asked(address: str) -> NodeClient:
     if ":" not in address:
         raise UsageError(f"{address} is no address of a node", hint="HOST:PORT")
     return NodeClient(address)
-
-

@@ -33,6 +33,7 @@ from headwater.ingest.topology import Topology
 from headwater.ingest.visibility.index import VisibilityIndex
 from headwater.ingest.visibility.model import BelowBaseError
 from headwater.kernel.clock import Clock
+from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.logs import Log
 from headwater.storage.port import ObjectStore
 
@@ -102,12 +103,14 @@ class Node:
         self._offloading = threading.Lock()
         self._offloads: list[Timestamp] = []
         self._folded: Timestamp = 0
+        self._safe_timestamp: Callable[[], Timestamp] | None = None
         self._thread: threading.Thread | None = None
 
     # What runs beside requests.
 
-    def start(self) -> None:
-        """Begin to publish what is full or old."""
+    def start(self, safe_timestamp: Callable[[], Timestamp] | None = None) -> None:
+        """Begin to publish what is full or old, and to fold up to what `safe_timestamp` says, where it is known."""
+        self._safe_timestamp = safe_timestamp
         self._thread = threading.Thread(target=self._publish_for_ever, name=f"publisher of {self.name}", daemon=True)
         self._thread.start()
 
@@ -159,6 +162,17 @@ class Node:
                     block.visibility.fold(up_to)
         self.visibility.fold_all(up_to)
 
+    def fold_what_is_safe(self) -> None:
+        """Fold up to where no reader is any more. Where nobody can say, nothing is folded."""
+        if self._safe_timestamp is None:
+            return
+        try:
+            up_to = self._safe_timestamp()
+        except HeadwaterError as error:
+            _log.warning("nothing is folded: the time is not known", error=str(error))
+            return
+        self.fold(up_to)
+
     def _publish(self, buffer: StreamBuffer, *, is_sealed: bool) -> int:
         if is_sealed:
             with self.applier.turn(buffer.stream):
@@ -171,6 +185,8 @@ class Node:
             is_time = self._clock.monotonic() - last_flush >= self._flush_seconds
             try:
                 self.flush() if is_time else self.publish_full()
+                if is_time:
+                    self.fold_what_is_safe()
             except PublishBarrierError as error:
                 _log.warning("a file could not be published", error=str(error))
             except Exception as error:
@@ -276,4 +292,3 @@ class Node:
         raise WrongNodeError(
             f"virtual node {virtual_node} lives on {home.name}", hint=f"ask {home.address}", virtual_node=virtual_node
         )
-

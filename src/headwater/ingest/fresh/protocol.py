@@ -50,9 +50,7 @@ def fresh_reads(topology: Topology, *, clock: Clock, timeout_seconds: float = 60
             for node in topology.nodes
         }
         fed = fed_tables(topology, [_state(node, client) for node, client in clients.items()])
-        times = stack.enter_context(
-            Times([node.address for node in topology.nodes], timeout_seconds=timeout_seconds)
-        )
+        times = stack.enter_context(Times([node.address for node in topology.nodes], timeout_seconds=timeout_seconds))
         reading = stack.enter_context(_reading(times, clock))
         nodes = _Nodes(topology, clients, fed, reading)
         yield lambda lake: nodes.over(lake)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Sequence
 
@@ -31,6 +32,8 @@ def _value(text: str, field: pa.Field) -> pa.Array:
             return pa.array([uuid.UUID(text).bytes], kind.storage_type).cast(kind)
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return pa.array([bytes.fromhex(text)], kind)
+        if pa.types.is_time(kind):
+            return pa.array([dt.time.fromisoformat(text)], kind)
         return pa.array([text]).cast(kind)
     except (ValueError, pa.ArrowException) as error:
         raise BadRequestError(

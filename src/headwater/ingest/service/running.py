@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from headwater.ingest.client import Times
+from headwater.ingest.model import Timestamp
 from headwater.ingest.node import Node
 from headwater.ingest.service.keeper import TimeKeeper
 from headwater.ingest.service.limits import ServiceLimits
 from headwater.ingest.service.server import NodeServer
 from headwater.ingest.service.time import TimeCalls
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 
 GRACE_SECONDS = 10.0
+_WATERMARKS_SECONDS = 2.0
 
 
 @contextmanager
@@ -30,10 +34,17 @@ def running(
     """
     server = NodeServer(node, TimeCalls(keeper.service), limits)
     with ExitStack() as stack:
+        # This node names whoever keeps the time.
+        times = stack.enter_context(Times([node.topology.node(node.name).address], timeout_seconds=_WATERMARKS_SECONDS))
         stack.callback(node.stop)
-        node.start()
+        node.start(lambda: _safe_timestamp(times))
         stack.callback(keeper.stop)
         stack.callback(server.stop, grace_seconds)
         port = server.start(address)
         keeper.start()
         yield port
+
+
+def _safe_timestamp(times: Times) -> Timestamp:
+    found: Timestamp = times.call("GetWatermarks", pb.GetWatermarksRequest()).safe_gc_timestamp
+    return found

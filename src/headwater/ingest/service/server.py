@@ -29,7 +29,10 @@ class NodeServer:
     """A node that listens. Made whole or not at all; nothing listens before `start`."""
 
     def __init__(
-        self, node: Node, times: TimeCalls | None = None, limits: ServiceLimits = ServiceLimits()  # noqa: B008  (frozen)
+        self,
+        node: Node,
+        times: TimeCalls | None = None,
+        limits: ServiceLimits = ServiceLimits(),  # noqa: B008  (frozen)
     ) -> None:
         self._node = node
         self._health = health.HealthServicer()
