@@ -270,5 +270,5 @@ def _check_waits(context: grpc.ServicerContext) -> None:
 
 def _not_built() -> RefusedError:
     return RefusedError(
-        "recovery is not built yet", hint="this version of the node only runs in tests; see docs/decisions/0023"
+        "recovery is not built yet", hint="this version of the node only runs in tests; see docs/decisions/0024"
     )
