@@ -54,7 +54,8 @@ def _nothing_left_behind() -> Iterator[None]:
 
 def _is_spark(process: psutil.Process) -> bool:
     try:
-        return any("org.apache.spark" in part or "py4j" in part for part in process.cmdline())
+        # Its Java processes, and the Python ones that they start, which go with them.
+        return any("org.apache.spark" in part or "py4j" in part or "pyspark." in part for part in process.cmdline())
     except psutil.Error:
         return True  # it has just ended
 

@@ -93,6 +93,7 @@ class App:
     randomness: Randomness = field(default_factory=system_randomness)
     metrics: Metrics = field(default_factory=Metrics)
     _sequencers: dict[tuple[str, str], Sequencer] = field(default_factory=dict, repr=False)
+    _registries: dict[str, RegistryClient] = field(default_factory=dict, repr=False)
 
     def retry(self) -> Retry:
         """The retry that the storage settings describe."""
@@ -164,10 +165,14 @@ class App:
         Whoever opens it to write first recovers what dead writers left behind, unless it is told not to. A writer of a
         region, that of the settings if none is named, puts its files there.
         """
+        if region is None and not read_only:
+            region = self.settings.region
+        # Who only reads is told of a name that is none, too.
+        local_prefix = None if region is None else self._local_prefix(url, region)
         store_url = parse_nessie_url(url).warehouse if is_nessie_url(url) else url
         store = self.open_store(store_url, writable=not read_only, needed=History.needed if read_only else WRITING)
         catalog = self._open_catalog(url, store, read_only=read_only)
-        lake = self._lake(url, catalog, store, store_url, read_only=read_only, region=region or self.settings.region)
+        lake = self._lake(url, catalog, store, store_url, read_only=read_only, local_prefix=local_prefix)
         if sweep and not read_only:
             lake.writing.recovery.sweep()
         return lake
@@ -206,6 +211,7 @@ class App:
             "policy": self.retry().policy,
             "answer_seconds": nessie.answer_seconds,
             "token": None if nessie.token is None else nessie.token.get_secret_value(),
+            "metrics": self.metrics,
         }
 
     def open_sidecars(self, url: str) -> Sidecars | NoSidecars:
@@ -227,7 +233,7 @@ class App:
         store_url: str,
         *,
         read_only: bool = False,
-        region: str | None = None,
+        local_prefix: str | None = None,
     ) -> Lake:
         from headwater.lake import Lake
         from headwater.publish.load.model import LoadOptions
@@ -237,8 +243,7 @@ class App:
 
         others = self.settings.storage.allowed_prefixes
         stores = {location_of(prefix): self.open_store(prefix, writable=False) for prefix in others}
-        local_prefix = self._local_prefix(url, region) if region is not None and not read_only else None
-        if local_prefix is not None:
+        if local_prefix is not None and not read_only:
             stores[location_of(local_prefix)] = self.open_store(local_prefix)
         query = self.settings.query
         options = QueryOptions(
@@ -336,12 +341,19 @@ class App:
         return Publisher(store, clock=self.clock, randomness=self.randomness, policy=self.retry().policy)
 
     def follow_registry(self, lake: str | None = None) -> RegistryClient:
-        """The same, to be followed by a process that lasts: it polls as often as the settings say."""
+        """The same, to be followed by a process that lasts: it polls as often as the settings say.
+
+        The process has one for each registry: it remembers what it has seen, and never goes back behind it.
+        """
         from headwater.regions.rollout import FOLLOWING, RegistryClient
 
-        store = self.open_store(self._registry_url(lake), writable=False, needed=FOLLOWING)
-        poll_seconds = self.settings.registry_poll_seconds
-        return RegistryClient(store, clock=self.clock, metrics=self.metrics, poll_seconds=poll_seconds)
+        url = self._registry_url(lake)
+        if url not in self._registries:
+            store = self.open_store(url, writable=False, needed=FOLLOWING)
+            poll_seconds = self.settings.registry_poll_seconds
+            client = RegistryClient(store, clock=self.clock, metrics=self.metrics, poll_seconds=poll_seconds)
+            self._registries[url] = client
+        return self._registries[url]
 
     def _registry_url(self, lake: str | None) -> str:
         """The prefix that the settings name, or the part of the lake, or of its warehouse, that is ours."""
@@ -361,15 +373,15 @@ class App:
         """What the sync of a region stands on: the lake, its registry, and files of all regions, its own to write."""
         from headwater.sync.opening import Ground
 
-        generation = self.follow_registry(lake).current()
-        opened = self.open_lake(lake, sweep=False)
+        generation = self.follow_registry(lake).refresh()
+        catalog = self._open_catalog(lake, self.open_store(self._store_url(lake), needed=WRITING), read_only=False)
         regional = self.settings.sync.catalog
         with self.open_database(lake) as database:
             yield Ground(
                 region,
                 generation,
-                opened.catalog,
-                opened.catalog if regional is None else self.open_lake(regional, read_only=True).catalog,
+                catalog,
+                catalog if regional is None else self.open_lake(regional, read_only=True).catalog,
                 self._files_of_regions(lake, generation.registry, region),
                 database,
                 self.settings,
@@ -384,7 +396,7 @@ class App:
     def open_router(self, lake: str, region: str) -> Iterator[Router]:
         """What sends the readers of a region on their way; catalogs are opened when they are asked."""
         from headwater.sync.route.model import RouteLimits
-        from headwater.sync.route.protocol import Endpoint, Router
+        from headwater.sync.route.protocol import Endpoint, Memory, Router
         from headwater.sync.route.store import Routes
         from headwater.sync.runs.store import Runs
 
@@ -392,7 +404,7 @@ class App:
         sync = self.settings.sync
 
         def endpoint(url: str) -> Endpoint:
-            address = parse_nessie_url(url).api if is_nessie_url(url) else url
+            address = parse_nessie_url(url).api if is_nessie_url(url) else location_of(url)
             return Endpoint(address, lambda: self.open_lake(url, read_only=True).catalog)
 
         with self.open_database(lake) as database:
@@ -401,11 +413,11 @@ class App:
                 branch,
                 primary=endpoint(lake),
                 regional=endpoint(sync.catalog or lake),
-                routes=Routes(database),
-                runs=Runs(database),
+                memory=lambda: Memory(Routes(database), Runs(database)),
                 limits=RouteLimits(
                     timedelta(seconds=sync.stale_after_seconds), timedelta(seconds=sync.well_for_seconds)
                 ),
+                clock=self.clock,
             )
 
     def _files_of_regions(self, lake: str, registry: Registry, region: str) -> Files:
@@ -483,19 +495,22 @@ class App:
         with fresh_reads(Topology.load(named), clock=self.clock) as laid_over:
             yield laid_over
 
-    def count_rows(self) -> CountRows:
-        """Counts the rows of a table by its metadata.json, on Spark."""
+    def count_rows(self, registry: Registry) -> CountRows:
+        """Counts the rows of a table by its metadata.json, on Spark, wherever the registry says that files are."""
+        from headwater.spark import s3_properties
         from headwater.sync.check.frames import rows_of
 
-        spark = self.open_spark("headwater sync check")
-        return lambda location: rows_of(spark, location)
+        is_on_s3 = any(each.startswith("s3") for each in (*registry.sources, *_prefixes(registry)))
+        spark = self.open_spark("headwater sync check", s3=is_on_s3)
+        s3 = s3_properties(self.settings.storage.s3) if is_on_s3 else None
+        return lambda location: rows_of(spark, location, s3)
 
-    def open_spark(self, name: str) -> SparkSession:
-        """The process's Spark, with Iceberg in it."""
+    def open_spark(self, name: str, *, s3: bool = False) -> SparkSession:
+        """The process's Spark, with Iceberg in it, and with what it needs to read S3 if that is asked for."""
         from headwater.kernel.settings import cache_folder
         from headwater.spark import iceberg_jars, spark_session
 
-        jars = iceberg_jars(cache_folder(), s3=self.settings.storage.s3.endpoint is not None)
+        jars = iceberg_jars(cache_folder(), s3=s3 or self.settings.storage.s3.endpoint is not None)
         return spark_session(self.settings.spark, app_name=name, jars=jars)
 
     def _store_url(self, lake: str) -> str:

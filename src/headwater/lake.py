@@ -490,6 +490,11 @@ class Lake:
         """What the catalog holds for a table or view; one that is not there is an error that names its neighbours."""
         return TablesAt(self.catalog, self._documents, at_hash).readable(key)
 
+    def remembered_document(self, content: TableContent) -> bytes | None:
+        """The bytes of a table's document, where this process has them in memory: it has just written them."""
+        heads = self._writing.heads if self._writing is not None else None
+        return heads.remembered(content) if heads is not None else None
+
     def metadata_of(self, content: TableContent | ViewContent) -> TableMetadata | ViewMetadata:
         """The document that the content points at."""
         if isinstance(content, TableContent):

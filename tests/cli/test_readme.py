@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import headwater
+from headwater.cli.main import COMMANDS
 from tests.cli.test_cli import Run, run
 
 __all__ = ["run"]  # the fixture
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def block(language: str, first: str) -> str:
@@ -41,3 +44,43 @@ def test_using_it(run: Run, tmp_path: Path) -> None:
     assert lake.query("select name, tier, total from customers join orders on customer = customers.id").to_pylist() == [
         {"name": "bob", "tier": "gold", "total": Decimal("12.50")}
     ]
+
+
+def test_regions(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tour of the regions, with another folder for /srv."""
+    (tmp_path / "tables.sql").write_text(block("sql", "-- tables.sql"))
+    (tmp_path / "regions.yaml").write_text(block("yaml", "# regions.yaml").replace("/srv/", f"{tmp_path}/"))
+    told = {}
+    for line in block("", "export HEADWATER_LAKE").replace("/srv/", f"{tmp_path}/").splitlines():
+        words = shlex.split(line, comments=True)
+        variables = [each for each in words if re.match(r"HEADWATER_\w+=", each)]
+        with monkeypatch.context() as patch:
+            for each in variables:
+                (monkeypatch if words[0] == "export" else patch).setenv(*each.split("=", 1))
+            if words[0] == "export":
+                continue
+            name, *words = words[len(variables) :]
+            result = run(*words)
+        assert (name, result.code) == ("headwater", 0), (line, result.err)
+        told[" ".join(words[:2])] = result.out
+    assert re.search(r"^1 +ann +new$", told["query select * from customers"], re.M)
+    assert "all of it" in told["sync status"]
+    assert f"{tmp_path}/eu-central/x.parquet" in told["registry resolve"]
+    # What was written in one region is in all three, under the same name.
+    regions = [tmp_path / name / "tables" for name in ("us-east", "eu-central", "asia-south")]
+    names = [{file.name for file in region.rglob("*.parquet")} for region in regions]
+    assert names[0] == names[1] == names[2]
+    assert len(names[0]) == 1
+
+
+def test_every_command_is_one() -> None:
+    text = "\n".join(re.findall(r"^```\n(.*?)^```$", README, re.M | re.S))
+    named = set(re.findall(r"^(?:HEADWATER_\w+=\S+ )*headwater ([a-z-]+)", text, re.M))
+    assert {"init", "sync", "route", "connect", "bootstrap", "registry"} <= named <= set(COMMANDS)
+
+
+def test_every_variable_of_the_dags_is_one() -> None:
+    dag = (ROOT / "dags" / "iceberg_sync.py").read_text()
+    named = set(re.findall(r"HEADWATER_DAG_\w+", README))
+    assert named
+    assert {name for name in named if f"    {name} " not in dag} == set()

@@ -56,6 +56,18 @@ def test_validate(run: Run, rules: Callable[[str], Path]) -> None:
     assert told["registry"]["regions"]["us-east"]["branch"] == "main_replica_us-east"
 
 
+def test_validate_tells_of_a_region_whose_files_no_rule_covers(run: Run, rules: Callable[[str], Path]) -> None:
+    """It may be meant so: nobody writes there. But then it is not forgotten."""
+    lonely = rules(RULES.replace('sources: ["s3://us/", "s3://eu/"]', 'sources: ["s3://us/"]'))
+    told = run("registry", "validate", lonely)
+    assert told.code == 0
+    assert "note: no source covers s3://eu/: what is written in eu-central stays there\n" in told.out
+    assert run("registry", "validate", lonely, "--json").json()["uncovered"] == ["eu-central"]
+    assert run("registry", "validate", rules(RULES), "--json").json()["uncovered"] == []
+    by_override = rules(RULES.replace('"s3://eu/"]', '"s3://eu/lake/"]').replace("gs://cold/", "s3://us/"))
+    assert run("registry", "validate", by_override, "--json").json()["uncovered"] == ["eu-central"]
+
+
 def test_validate_tells_every_mistake_with_its_line(run: Run, rules: Callable[[str], Path]) -> None:
     file = rules(RULES.replace('"s3://eu/"]', '"s3://eu"]').replace("to_region: us-east", "to_region: us-eas"))
     result = run("registry", "validate", file)
@@ -83,6 +95,7 @@ def test_publish_show_rollback_resolve(run: Run, lake: Path, rules: Callable[[st
     shown = run("registry", "show", lake)
     assert shown.out.startswith("generation 3, from ")
     assert "gs://cold/  us-east    cheaper there" in shown.out
+    assert "s3://us/\nthey go to the region that asks\n" in shown.out
     history = json.loads(run("registry", "show", lake, "--history", "--json").out)
     assert [(each["generation"], each["restores"]) for each in history] == [(3, 1), (2, None), (1, None)]
     assert "in force" in run("registry", "show", lake, "--history").out.splitlines()[1]
@@ -103,6 +116,12 @@ def test_publish_show_rollback_resolve(run: Run, lake: Path, rules: Callable[[st
     }
 
 
+def test_show_tells_where_sources_go(run: Run, lake: Path, rules: Callable[[str], Path]) -> None:
+    policy = "dest_policy: {mode: specific_region, region: us-east, ensure_local_prefix: false}\n"
+    run("registry", "publish", lake, rules(RULES + policy))
+    assert "s3://us/\nthey go to us-east, and need not be local to be read\n" in run("registry", "show", lake).out
+
+
 def test_what_goes_wrong(run: Run, lake: Path, rules: Callable[[str], Path]) -> None:
     assert run("registry", "show", lake).code == 2
     assert run("registry", "show", lake, "--history").out == "nothing was published here\n"
@@ -121,6 +140,85 @@ def test_what_goes_wrong(run: Run, lake: Path, rules: Callable[[str], Path]) -> 
     reserved = run("registry", "resolve", lake, "s3://us/_headwater/x", "--region", "eu-central")
     assert reserved.code == 4
     assert "is not a moment with its zone" in run("registry", "publish", lake, rules(RULES), "--valid-from", "now").err
+
+
+def test_a_history_is_shown_as_far_as_it_can_be_read(run: Run, lake: Path, rules: Callable[[str], Path]) -> None:
+    for reason in ("a", "b", "c"):
+        run("registry", "publish", lake, rules(RULES.replace("cheaper there", reason)))
+    damaged = lake / "_headwater" / "registry" / "v2" / "registry-1.json"
+    damaged.write_bytes(b"rubbish")
+    shown = run("registry", "show", lake, "--history")
+    assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["3", "2"]
+    assert shown.code == 1
+    assert "registry-1.json does not have the checksum" in shown.err
+    listed = run("registry", "show", lake, "--history", "--json")
+    assert [each["generation"] for each in json.loads(listed.out)] == [3, 2]
+    assert error(listed)["path"] == damaged.as_uri()
+    assert run("registry", "show", lake).code == 0
+
+
+def test_a_folder_behind_a_link_is_refused_with_its_name(run: Run, lake: Path, tmp_path: Path) -> None:
+    """Tables name their files by where they are, and then no rule would cover them."""
+    (tmp_path / "real" / "eu").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    prefix = f"{(tmp_path / 'link' / 'eu').as_uri()}/"
+    real = f"{(tmp_path / 'real' / 'eu').resolve().as_uri()}/"
+    text = f"version: 2\nregions:\n  eu: {{local_prefix: '{prefix}'}}\nsources: ['{prefix}']\n"
+    (tmp_path / "linked.yaml").write_text(text)
+    told = run("registry", "publish", lake, tmp_path / "linked.yaml")
+    assert told.code == 2
+    assert told.err == f"error: {prefix} leads through a link to {real}\n  way out: write {real}\n"
+    assert run("registry", "show", lake, "--history").out == "nothing was published here\n"
+    (tmp_path / "real.yaml").write_text(text.replace(prefix, real))
+    assert run("registry", "publish", lake, tmp_path / "real.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "way_out"),
+    [
+        ("version: 2\nregions:\n\tus: {}\n", "line 3: not YAML: found character '\\t'", "indent with spaces"),
+        ("version: 2\nregions: {us: \n", "line 3: not YAML", "look at this line, and above it"),
+        ("hello\n", "line 1: it must have fields", "fields are version, regions, sources"),
+        ("version: 2\nregions: {}\nsources: [s3://a/]\n", "line 2: regions: it must name at least one", "`us-east:`"),
+    ],
+)
+def test_bad_files_are_told_with_line_and_way_out_and_change_nothing(
+    run: Run, lake: Path, rules: Callable[[str], Path], text: str, told: str, way_out: str
+) -> None:
+    file = rules(text)
+    for command in (("validate", file), ("publish", lake, file)):
+        found = run("registry", *command)
+        assert found.code == 2
+        assert f"error: {file}: {told}" in found.err
+        assert f"way out: {way_out}" in found.err
+    assert not (lake / "_headwater" / "registry").exists()
+
+
+def test_a_file_that_is_none(run: Run, lake: Path, tmp_path: Path) -> None:
+    for name, told in ((tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory")):
+        for command in (("validate", name), ("publish", lake, name)):
+            found = run("registry", *command)
+            assert (found.code, found.out) == (2, "")
+            assert f"error: {name} cannot be read: {told}\n  way out: name a YAML file" in found.err
+
+
+def test_where_no_registry_is_the_place_is_named(run: Run, lake: Path) -> None:
+    place = f"{lake.as_uri()}/_headwater"
+    for command in (
+        ("registry", "show", lake),
+        ("registry", "rollback", lake, "1"),
+        ("registry", "resolve", lake, "s3://us/x", "--region", "us"),
+        ("sync", "run", lake, "--region", "us"),
+        ("sync", "status", lake, "--region", "us"),
+        ("sync", "check", lake, "--region", "us"),
+        ("route", lake, "--region", "us"),
+        ("connect", lake, "--region", "us", "--engine", "spark"),
+        ("bootstrap", lake, "--region", "us", "--from-loaded-data"),
+        ("mutate", lake, "DELETE FROM t", "--region", "us"),
+    ):
+        found = run(*command)
+        assert (found.code, found.out) == (2, ""), command
+        assert f"error: no registry was published in {place}\n  way out: `headwater registry publish FILE`" in found.err
 
 
 def test_what_is_published_for_later_is_not_in_force(run: Run, lake: Path, rules: Callable[[str], Path]) -> None:

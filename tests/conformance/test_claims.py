@@ -327,6 +327,21 @@ class TestOutputs:
         assert outputs.list("eu") == (b,)
         assert outputs.list("us") == (other,)
 
+    def test_tasks_that_list_the_same_outputs_at_once_wait_for_no_one_in_a_circle(self, database: Database) -> None:
+        """Tasks of one run meet the same manifests, each in its own order."""
+        outputs = Outputs(database)
+
+        def list_them(task: int) -> None:
+            shared = [
+                Output("eu", f"s3://eu/{task // 4}/{n}", "manifest", f"{n:064}", f"s3://us/{n}", 1) for n in range(500)
+            ]
+            Random(task).shuffle(shared)
+            outputs.record(shared)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(list_them, range(24))) == [None] * 24
+        assert len(outputs.list("eu", limit=10_000)) == 6 * 500
+
     @pytest.mark.hazard("G4")
     def test_g4_of_many_outputs_every_one_is_listed(self, database: Database) -> None:
         outputs = Outputs(database)

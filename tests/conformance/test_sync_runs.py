@@ -68,6 +68,23 @@ def test_a_run_from_its_beginning_to_its_end(runs: Runs) -> None:
     assert runs.last("eu") == (run,)
 
 
+@pytest.mark.parametrize("state", [each for each in RunState if each is not RunState.RUNNING])
+def test_what_was_noted_on_the_way_goes_with_the_run_and_not_before(runs: Runs, state: RunState) -> None:
+    run = runs.begin(fresh(), SPEC, 1)
+    batch = PlannedBatch(1, 10, 100, "l")
+    runs.plan(run, [batch], 1)
+    runs.keep_localised(run, {TableKey.parse("t"): None}, 1)
+    for step in (Step.DIFF, Step.PLAN, Step.COPY, Step.VERIFY, Step.LOCALISE, Step.PROMOTE):
+        run = runs.finish(run, step, 1, promoted="r5")
+        assert runs.batches(run) == (batch,)
+        assert runs.localised(run) == {TableKey.parse("t"): None}
+    run = runs.finish(run, Step.OBSERVE, 1) if state is RunState.DONE else runs.end(run, state, 1)
+    assert run.state is state
+    assert runs.batches(run) == ()
+    assert runs.localised(run) == {}
+    assert runs.run(run.id) == run
+
+
 def test_a_region_has_one_run_at_a_time(runs: Runs) -> None:
     run = runs.begin(fresh(), SPEC, 1)
     with pytest.raises(RefusedError, match=run.id):

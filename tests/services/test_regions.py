@@ -24,11 +24,14 @@ from pyiceberg.exceptions import RESTError
 from sqlalchemy.engine import make_url
 
 from headwater import devservices
+from headwater.catalog.nessie.transport import NessieApi
 from headwater.cli.devservices import devservices as command
 from headwater.devservices import Endpoint, loopback, postgres, processes, replication, signing
 from headwater.devservices.model import Identity, Place
 from headwater.kernel.clock import ManualClock, SystemClock
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import RefusedError, UsageError
+from headwater.kernel.randomness import system_randomness
+from headwater.kernel.retry import Retry, RetryPolicy
 from headwater.storage.cloud import open_s3
 from headwater.storage.errors import PreconditionFailedError, TransientError
 from headwater.storage.port import Create
@@ -187,6 +190,17 @@ def test_a_region_cannot_move_a_ref(topology: Topology) -> None:
         topology.api(region, "DELETE", f"/trees/{branch}@{older}")[0],
     ]
     assert tries == [500] * 4
+    # To our own writers these words are a refusal, told at once, and not an answer that was lost.
+    catalog = NessieApi(
+        f"{topology.start(region).url}/api/v2", retry=Retry(RetryPolicy(), SystemClock(), system_randomness())
+    )
+    for method, path, body in (
+        ("POST", f"trees/main@{head}/history/commit", commit),
+        ("PUT", f"trees/{branch}@{older}", main),
+        ("DELETE", f"trees/{branch}@{older}", None),
+    ):
+        with pytest.raises(RefusedError, match="can only be read"):
+            catalog.change(method, path, body=body)
     with pytest.raises(RESTError):
         topology.rest(region).create_namespace("evil")
     for service in (region, "nessie"):

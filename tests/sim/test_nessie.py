@@ -65,8 +65,11 @@ class Schedule:
             self.depth -= 1
         if asked.method == "GET" or path.endswith("/contents") or self.random.random() > 0.15:
             return self.answer(asked, path)
-        # Lost: it was done, it is never done, or it is done later.
-        match self.random.choice(("done", "never", "late")):
+        # Lost: it was done, it is never done, it is done later, or the server takes what it did for somebody else's.
+        match self.random.choice(("done", "never", "late", "itself")):
+            case "itself":
+                told = self.answer(asked, path)
+                return httpx.Response(409, json={"message": "itself"}, request=asked) if told.is_success else told
             case "done":
                 self.answer(asked, path)
             case "late":

@@ -29,7 +29,13 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 60.0
-LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "256m"}
+LOOPBACK = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_HOME": str(SPARK_HOME),
+    "SPARK_DAEMON_MEMORY": "256m",
+    # Each of them lives for seconds: what an optimising compiler costs is not won back.
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 # What a cluster is told of its jobs is in Spark's own file.
 DEFAULTS = """

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.kernel.errors import RefusedError
+from headwater.kernel.errors import CorruptError, RefusedError
 from headwater.sync import steps
 from headwater.sync.check.frames import rows_of
 from headwater.sync.check.protocol import Checker
 from headwater.sync.localise import decide
 from headwater.sync.runs.model import RunState
-from tests.unit.sync_world import Regions, ids
+from tests.unit.localise_world import add_files
+from tests.unit.sync_world import ids
+from tests.unit.test_sync_beyond import SCHEMA, Beyond, data_file, parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,14 +24,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark
 
 
 @pytest.fixture
-def regions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Regions:
+def regions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beyond:
     """Regions whose every step goes to Spark, however little there is to do; the session is the one that runs."""
     monkeypatch.setattr(steps, "PLAN_HERE", -1)
     monkeypatch.setattr(decide, "SPREAD_FROM", 0)
-    return Regions(tmp_path, HEADWATER_SYNC_BATCH_FILES="2")
+    return Beyond(tmp_path, HEADWATER_SYNC_BATCH_FILES="2")
 
 
-def test_every_step_on_spark(regions: Regions, spark: SparkSession) -> None:
+def test_every_step_on_spark(regions: Beyond, spark: SparkSession) -> None:
     lake = regions.lake("us")
     lake.apply("create table t (id bigint, v text)", actor="ann")
     for number in range(5):
@@ -48,7 +50,7 @@ def test_every_step_on_spark(regions: Regions, spark: SparkSession) -> None:
     assert found.rows == {"default.t": 4}
 
 
-def test_what_a_task_refuses_is_told_as_it_is(regions: Regions) -> None:
+def test_what_a_task_refuses_is_told_as_it_is(regions: Beyond) -> None:
     lake = regions.lake("us")
     lake.create_table("t", ids(1).schema, actor="ann")
     lake.load("t", ids(1), actor="ann")
@@ -62,3 +64,26 @@ def test_what_a_task_refuses_is_told_as_it_is(regions: Regions) -> None:
     assert regions.tables("main_replica_eu") == {}
     twin.unlink()
     assert regions.sync()[-1].state is RunState.DONE
+
+
+@pytest.mark.hazard("R6")
+def test_r6_two_files_of_one_destination_in_different_tasks(regions: Beyond) -> None:
+    """Neither task sees both: they meet where destinations are grouped."""
+    engine = regions.engine
+    empty = engine.create(SCHEMA)
+    data = parquet(1)
+    uris = [f"{(regions.folder / region).as_uri()}/t/data/x.parquet" for region in ("us", "asia")]
+    for uri in uris:
+        file = Path(uri.removeprefix("file://"))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    first, second = (data_file(uri, data, 1) for uri in uris)
+    regions.show("t", add_files(engine, add_files(engine, empty, first), second))
+    with pytest.raises(RefusedError) as caught:
+        regions.sync()
+    assert all(uri in str(caught.value) for uri in uris)
+    longer = data_file(uris[0], data + b"!", 1)
+    regions.show("t", add_files(engine, add_files(engine, engine.create(SCHEMA, name="u"), first), longer))
+    with pytest.raises(CorruptError, match="by one manifest, and"):
+        regions.sync()
+    assert regions.tables("main_replica_eu") == {}

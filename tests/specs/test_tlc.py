@@ -44,7 +44,12 @@ PUBLISH = Model(
     tuple(sorted((SPECS / "variants" / "publish").glob("*.cfg"))),
     frozenset({"Deadlock"}),
 )
-MODELS = (BOUNDARY, PUBLISH)
+PROMOTE = Model(
+    SPECS / "Promote.tla",
+    tuple(sorted((SPECS / "variants" / "promote").glob("*.cfg"))),
+    frozenset(),
+)
+MODELS = (BOUNDARY, PUBLISH, PROMOTE)
 
 pytestmark = pytest.mark.java
 
@@ -115,6 +120,18 @@ class TestPublish:
     @pytest.mark.parametrize("config", PUBLISH.variants, ids=lambda path: path.stem)
     def test_a_missing_rule_is_missed(self, tlc: list[str], config: Path, tmp_path: Path) -> None:
         breaks(tlc, PUBLISH, config, tmp_path)
+
+
+@pytest.mark.proves("sync/model")
+class TestPromote:
+    @pytest.mark.hazard("R1", "R2", "R4", "R7")
+    @pytest.mark.parametrize("config", PROMOTE.configs, ids=lambda path: path.stem)
+    def test_the_protocol_holds(self, tlc: list[str], config: Path, tmp_path: Path) -> None:
+        holds(tlc, PROMOTE, config, tmp_path)
+
+    @pytest.mark.parametrize("config", PROMOTE.variants, ids=lambda path: path.stem)
+    def test_a_missing_rule_is_missed(self, tlc: list[str], config: Path, tmp_path: Path) -> None:
+        breaks(tlc, PROMOTE, config, tmp_path)
 
 
 @pytest.mark.proves("sequence/model")

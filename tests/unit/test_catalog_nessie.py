@@ -23,7 +23,7 @@ from headwater.catalog.nessie.model import NO_ANCESTOR, SETTLE_SECONDS
 from headwater.catalog.nessie.open import NessieUrl, init_nessie, open_nessie
 from headwater.catalog.nessie.protocol import NessieCatalog
 from headwater.kernel.clock import SystemClock
-from headwater.kernel.errors import OutcomeUnknownError, UnavailableError, UsageError
+from headwater.kernel.errors import OutcomeUnknownError, RefusedError, UnavailableError, UsageError
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.randomness import system_randomness
@@ -34,6 +34,8 @@ from tests.unit.nessie_world import COMMIT, PATIENT, World
 T, U, V = key("t"), key("u"), key("v")
 REPLICA = "main_replica_eu"
 COMMIT_PATH = "/history/commit"
+# What PostgreSQL says to a Nessie of a region, and Nessie to us.
+ONLY_READS = "Unhandled SQL exception, caused by PSQLException: ERROR: permission denied for table refs2"
 
 
 @pytest.fixture
@@ -276,6 +278,38 @@ class TestLostAnswers:
             catalog.commit(late)
         assert set(read(catalog, catalog.ref("main").hash)) == {"default.t"}
         assert world.temporaries == []
+
+    @pytest.mark.parametrize(("method", "step"), [("POST", COMMIT), ("POST", "^trees$"), ("PUT", "^trees/main@")])
+    def test_an_endpoint_that_can_only_be_read_is_told_at_once(
+        self, world: World, catalog: NessieCatalog, method: str, step: str
+    ) -> None:
+        """A region's Nessie was taken for the write endpoint: nothing happened, and to try again is of no use."""
+        wanted = request(catalog, {T: table()})
+        wanted = replace(wanted, head=None) if step == COMMIT else wanted
+        world.server.lose(method, step, is_done=False, status=500, said=ONLY_READS)
+        began = world.clock.monotonic()
+        with pytest.raises(RefusedError, match=f"{API} can only be read") as caught:
+            catalog.commit(wanted)
+        assert "write endpoint" in str(caught.value.hint)
+        assert caught.value.exit_code == 4
+        assert world.clock.monotonic() == began
+        assert wanted.operation not in operations(catalog)
+        assert world.temporaries == []
+
+    @pytest.mark.hazard("P3")
+    def test_p3_a_refusal_is_believed_when_the_log_does_not_hold_the_commit(
+        self, world: World, catalog: NessieCatalog
+    ) -> None:
+        """A server whose right was taken away while it tried: its first try landed, and the second was refused."""
+        wanted = replace(request(catalog, {T: table()}), head=None)
+        world.server.lose("POST", COMMIT, is_done=True, status=500, said=ONLY_READS)
+        assert catalog.commit(wanted).operation == wanted.operation
+
+    def test_a_read_that_such_an_endpoint_cannot_answer_is_asked_again(
+        self, world: World, catalog: NessieCatalog
+    ) -> None:
+        world.server.lose("GET", "^trees/main$", is_done=False, status=500, said=ONLY_READS)
+        assert catalog.ref("main").name == "main"
 
     @pytest.mark.parametrize("step", ["^trees$", COMMIT])
     def test_before_the_assignment_nothing_was_committed(self, world: World, catalog: NessieCatalog, step: str) -> None:

@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from headwater.kernel.clock import SystemClock
-from headwater.kernel.errors import ConflictError
+from headwater.kernel.errors import ConflictError, UnavailableError
 from headwater.kernel.randomness import system_randomness
 from headwater.storage.errors import ObjectNotFoundError, TransientError
 from headwater.storage.file import FileStore
-from headwater.storage.port import ObjectMeta
+from headwater.storage.port import Create, ObjectMeta
 from headwater.sync.copy.metrics import BACKLOG_BYTES, BACKLOG_FILES, THROUGHPUT, TRANSFERRED
-from headwater.sync.copy.model import BatchReport, CopyBatch, CopyFailedError, CopyItem, Leg, Outcome
+from headwater.sync.copy.model import (
+    BatchReport,
+    CopyBatch,
+    CopyFailedError,
+    CopyItem,
+    CopyOutOfReachError,
+    Leg,
+    Outcome,
+)
 from headwater.sync.copy.stores import StoreMover
 from headwater.sync.runs.model import Backlog
 from headwater.tables.files import Files
@@ -172,10 +180,18 @@ def test_a_store_that_does_not_answer_proves_nothing(monkeypatch: pytest.MonkeyP
         raise TransientError("s3://us", path, "connection refused")
 
     monkeypatch.setattr(world.stores["us"], "head", silent)
-    with pytest.raises(CopyFailedError, match="no luck") as caught:
+    with pytest.raises(CopyOutOfReachError, match="no luck") as caught:
         world.copy([file])
     assert caught.value.lacking[0].outcome is Outcome.FAILED
+    assert caught.value.exit_code == UnavailableError.exit_code
     assert world.read(file.destination) is None
+    with pytest.raises(CopyFailedError) as both:
+        world.copy([file, CopyItem("s3://eu/lake/gone", "s3://eu/lake/gone", 4)])
+    assert isinstance(both.value, CopyOutOfReachError)  # the other regions are silent about that one, too
+    world.mover.failing["y"] = 9
+    with pytest.raises(CopyFailedError) as other:
+        world.copy([file, world.item("y", source="asia")])
+    assert not isinstance(other.value, UnavailableError)
 
 
 def test_a_region_that_is_silent_is_not_a_region_without_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +201,7 @@ def test_a_region_that_is_silent_is_not_a_region_without_the_file(monkeypatch: p
         raise TransientError("s3://asia", path, "connection refused")
 
     monkeypatch.setattr(world.stores["asia"], "head", silent)
-    with pytest.raises(CopyFailedError, match="another region is silent") as caught:
+    with pytest.raises(CopyOutOfReachError, match="another region is silent") as caught:
         world.copy([CopyItem("s3://us/x", "s3://eu/lake/x", 4)])
     assert caught.value.lacking[0].outcome is Outcome.FAILED
 
@@ -234,7 +250,7 @@ def test_folders_are_copied_whole_and_only_where_nothing_is(tmp_path: Path) -> N
         (tmp_path / "us" / name).write_bytes(name.encode() * 100)
     (tmp_path / "eu" / "deep" / "er").mkdir(parents=True)
     (tmp_path / "eu" / names[0]).write_bytes(b"occupied")
-    items = tuple((name, CopyItem("", "", 0)) for name in (*names, "gone"))
+    items = tuple((name, CopyItem("", "", len(name) * 100)) for name in (*names, "gone"))
     progress: list[int] = []
     leg = Leg(f"file://{tmp_path / 'us'}", f"file://{tmp_path / 'eu'}", items)
     moved = mover.move(leg, progress.append)
@@ -250,3 +266,14 @@ def test_folders_are_copied_whole_and_only_where_nothing_is(tmp_path: Path) -> N
     assert (tmp_path / "eu" / names[0]).read_bytes() == names[0].encode() * 100
     left = [path.name for path in (tmp_path / "eu").rglob("*") if path.is_file()]
     assert sorted(left) == sorted(Path(name).name for name in names)
+
+
+def test_a_source_of_another_length_is_not_copied(tmp_path: Path) -> None:
+    """What was cut, or written anew under its name: a copy would stand in the way when the right one is back."""
+    clock, randomness = SystemClock(), system_randomness()
+    stores = {f"file://{tmp_path / name}": FileStore(tmp_path / name, clock, randomness) for name in ("us", "eu")}
+    stores[f"file://{tmp_path / 'us'}"].put("x", b"cut", Create())
+    leg = Leg(f"file://{tmp_path / 'us'}", f"file://{tmp_path / 'eu'}", (("x", CopyItem("", "", 8)),))
+    moved = StoreMover(Files(stores)).move(leg, lambda _: None)
+    assert moved.failed == {"x": "the source has 3 bytes, and 8 by its metadata"}
+    assert not (tmp_path / "eu" / "x").exists()

@@ -171,7 +171,7 @@ def test_after_a_failure_silence_is_no_proof_that_a_file_is_gone() -> None:
     assert moved.failed == {"gone": "Source and destination exist but do not match: immutable"}
     crashed = heard([b"panic: out of memory\n"]).moved(["a"], [], 2)
     assert crashed.failed == {"a": "panic: out of memory"}
-    assert heard([]).moved(["a"], [], 7).failed == {"a": "it said nothing"}
+    assert heard([]).moved(["a"], [], 7).failed == {"a": "rclone said nothing"}
 
 
 @pytest.mark.parametrize(("failures", "copied", "expected"), [(9, 0, False), (10, 0, True), (10, 1, False)])

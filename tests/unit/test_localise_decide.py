@@ -174,6 +174,14 @@ class TestRegistryMapping:
         assert len(digests) == 3
         assert self.mapping().digest in digests
 
+    def test_what_does_not_move_a_file_leaves_the_digest(self) -> None:
+        """Otherwise every replica would be localised anew when a region gets a remote, or another region comes."""
+        registry = self.mapping()._resolver.registry
+        us, eu = registry.region("us"), registry.region("eu")
+        changed = (replace(us, rclone_remote="us-prod"), replace(eu, branch="eu"), Region("asia", "s3://prod-as/", "a"))
+        other = RegistryMapping(Resolver(replace(registry, regions=changed), "eu"))
+        assert other.digest == self.mapping().digest
+
     def test_it_does_not_remember_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from headwater.sync.localise import mapping as room
 

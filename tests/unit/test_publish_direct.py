@@ -348,10 +348,17 @@ class TestRegions:
         with regional.transaction(actor="eu") as transaction:
             transaction.sql("DELETE FROM t WHERE id = 1")
         regional.ensure_indices("t", actor="eu")
+        regional.apply("CREATE TABLE x (id BIGINT); CREATE VIEW v AS SELECT count(*) AS n FROM t", actor="eu")
+        regional.apply("CREATE OR REPLACE VIEW v AS SELECT 7 AS n", actor="eu")
+        regional.create_branch("side")
+        regional.load("t", pa.table({"id": [5], "v": ["side"]}), actor="eu", branch="side")
+        regional.load("u", pa.table({"id": [5]}), actor="eu")
+        regional.merge("side", actor="eu")
         assert {each.path for each in world.us.list()} == before
         kinds = {each.path.rpartition("/")[0].rsplit("/", 1)[-1] for each in world.eu.list()}
         assert kinds == {"data", "metadata"}
-        assert rows(world.lake()) == [2, 3]
+        assert rows(world.lake()) == [2, 3, 5]
+        assert rows(world.lake(), "SELECT n FROM v") == [7]
         version = lake.table("t")
         assert version.location is not None
         assert version.location.startswith(f"{EU}/tables/default/t-")

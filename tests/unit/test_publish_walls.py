@@ -102,7 +102,13 @@ WALLS = (
         lambda call: called(call) == "CommitRequest",
         # A lake's first commit, changes where there are no heads, and replicas, which nobody else writes.
         frozenset(
-            {"publish/requests.py", "publish/direct/decide.py", "catalog/nessie/open.py", "sync/promote/protocol.py"}
+            {
+                "publish/requests.py",
+                "publish/direct/decide.py",
+                "catalog/nessie/open.py",
+                "sync/promote/protocol.py",
+                "sync/observe/heartbeat.py",  # on a branch of its own
+            }
         ),
         "request = CommitRequest(branch='main')",
     ),
@@ -116,6 +122,7 @@ WALLS = (
                 "publish/direct/protocol.py",
                 "catalog/nessie/open.py",
                 "sync/promote/protocol.py",
+                "sync/observe/heartbeat.py",
             }
         ),
         "self.lake.catalog.commit(request)",

@@ -103,6 +103,20 @@ def test_optimize_branches_and_cleanup_go_on(app: App, url: str, tmp_path: Path)
     assert ids(app.open_lake(url)) == [0, 1, 2, 3, 9]
 
 
+def test_views_go_to_the_region(app: App, url: str, tmp_path: Path) -> None:
+    """They have no head, so that nothing of them must stay with the lake; whoever changes one, it stays one view."""
+    us, eu = app.open_lake(url, region="us-east"), app.open_lake(url, region="eu-central")
+    eu.apply("CREATE TABLE t (id BIGINT)", actor="eu")
+    before = files(tmp_path / "us")
+    eu.apply("CREATE VIEW v AS SELECT 1 AS n", actor="eu")
+    assert files(tmp_path / "us") == before
+    assert [Path(each).suffix for each in files(tmp_path / "eu")] == [".json"]
+    us.apply("CREATE OR REPLACE VIEW v AS SELECT 2 AS n", actor="us")
+    assert len(files(tmp_path / "us") - before) == 1
+    for lake in (us, eu, app.open_lake(url, read_only=True)):
+        assert lake.query("SELECT n FROM v")["n"].to_pylist() == [2]
+
+
 def test_an_embedded_lake_tells_when_the_last_file_was_stored(app: App, url: str) -> None:
     lake, before = app.open_lake(url), app.clock.now()
     lake.apply("CREATE TABLE t (id BIGINT)", actor="a")
@@ -140,8 +154,10 @@ def test_the_region_of_the_settings(app: App, url: str, tmp_path: Path) -> None:
 
 
 def test_what_is_no_region(app: App, url: str, tmp_path: Path) -> None:
-    with pytest.raises(UnknownRegionError, match="mars"):
-        app.open_lake(url, region="mars")
+    for read_only in (True, False):
+        with pytest.raises(UnknownRegionError, match="mars"):
+            app.open_lake(url, region="mars", read_only=read_only)
+    assert list(app.open_lake(url, region="eu-central", read_only=True).tables()) == []
     other = str(tmp_path / "other")
     app.init_lake(other)
     with pytest.raises(NoRegistryError):

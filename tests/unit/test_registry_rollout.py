@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -255,6 +256,11 @@ class TestPublishing:
         assert world.numbers() == [1]
         assert world.publish(B, expected=1).number == 2
 
+    def test_where_nothing_was_published_no_generation_is_expected(self, world: World) -> None:
+        with pytest.raises(RegistryConflictError, match="nothing was published yet: 3 is not the newest"):
+            world.publish(A, expected=3)
+        assert not world.store.exists(path_of(1))
+
     @pytest.mark.hazard("R10")
     def test_r10_a_rollback_is_a_new_generation(self, world: World) -> None:
         world.publish(A)
@@ -407,7 +413,7 @@ class TestPublishing:
         client = world.client()
         assert client.current().number == 2
         world.store.put(POINTER_PATH, b"rubbish", Overwrite())
-        with pytest.raises(CorruptError, match="a damaged pointer is deleted first"):
+        with pytest.raises(CorruptError, match="delete it, and publish the registry again"):
             world.publish(C)
         world.store.delete(POINTER_PATH)
         assert world.publish(C).number == 3
@@ -428,6 +434,10 @@ class TestFollowing:
         assert world.metrics.value(GENERATION) == 2
         assert world.metrics.value(RELOADS) == 2
         assert world.metrics.value(FAILURES) == 0
+
+    def test_dashboards_know_the_metrics_by_these_names(self) -> None:
+        names = [each.name for each in (GENERATION, RELOADS, FAILURES)]
+        assert names == ["registry_generation", "registry_reload_success_total", "registry_reload_failure_total"]
 
     def test_a_poll_that_finds_nothing_new_is_no_reload(self, world: World) -> None:
         world.publish(A)
@@ -469,6 +479,56 @@ class TestFollowing:
         with pytest.raises(CorruptError, match=r"registry-1\.json does not have the checksum") as caught:
             world.client().current()
         assert caught.value.fields["actual"] == checksum_of(other)
+
+    def test_who_polls_during_a_publication_sees_the_old_one_or_the_new_one(self, world: World) -> None:
+        world.publish(A)
+        client, beginners = world.client(), list[Generation]()
+        seen: list[Generation] = []
+
+        def watched(act: Callable[[], str]) -> str:
+            seen.append(client.refresh())
+            beginners.append(world.client().current())
+            etag = act()
+            seen.append(client.refresh())
+            beginners.append(world.client().current())
+            return etag
+
+        made = world.publisher(Meddled(world.store, puts={1: watched, 2: watched})).publish(B, actor="bob")
+        assert [each.number for each in seen] == [1, 1, 1, 2]
+        assert [each.number for each in beginners] == [1, 1, 1, 2]
+        assert seen[-1] == beginners[-1] == made
+        assert world.metrics.value(FAILURES) == 0
+
+    def test_many_publish_and_many_follow(self, world: World) -> None:
+        """Whoever was told that it is done is in the history, once; of conflicts nothing is; clients only go up."""
+        world.publish(A)
+        done: list[int] = []
+        polled: list[list[int]] = [[], []]
+        ended = Event()
+
+        def publish(writer: int) -> None:
+            for turn in range(6):
+                rules = replace(A, sources=(*A.sources, f"s3://w{writer}-{turn}/"))
+                with suppress(RegistryConflictError):
+                    done.append(world.publisher().publish(rules, actor=str(writer)).number)
+
+        def follow(numbers: list[int]) -> None:
+            client = world.client()
+            while not ended.is_set():
+                numbers.append(client.refresh().number)
+
+        with ThreadPoolExecutor(6) as pool:
+            followers = [pool.submit(follow, each) for each in polled]
+            for each in [pool.submit(publish, writer) for writer in range(4)]:
+                each.result(30)
+            ended.set()
+            for each in followers:
+                each.result(30)
+        assert sorted(world.numbers()) == [1, *sorted(done)]
+        assert len(done) >= 6, "of those who meet, one wins"
+        for numbers in polled:
+            assert numbers == sorted(numbers)
+        assert world.metrics.value(FAILURES) == 0
 
     @pytest.mark.hazard("R10")
     def test_r10_a_pointer_that_went_back_is_not_followed(self, world: World) -> None:
@@ -546,5 +606,16 @@ class TestFollowing:
         with pytest.raises(NoRegistryError, match="in force from"):
             world.client().current()
         assert world.metrics.value(FAILURES) == 0
-        with pytest.raises(NoRegistryError, match="nothing is in force before"):
+        with pytest.raises(NoRegistryError, match=r"the first registry of memory:// is in force from .*T01:00"):
             Published(world.store).in_force(world.clock.now())
+
+    def test_the_moment_from_which_something_is_in_force(self, world: World) -> None:
+        """It is that of the earliest, which need not be the first that was published, nor the last."""
+        for hours in (3, 1, 2):
+            world.publish(A if hours == 1 else B, valid_from=world.clock.now() + hours * HOUR)
+        for ask in (world.client().current, lambda: Published(world.store).in_force(world.clock.now())):
+            with pytest.raises(NoRegistryError, match=r"in force from .*T01:00"):
+                ask()
+        world.clock.advance(HOUR)
+        assert world.client().current().registry == A
+        assert Published(world.store).in_force(world.clock.now()).registry == A

@@ -115,6 +115,7 @@ MISTAKES = [
     ("version: 2", "version: 1e3", 1, "version", "'1e3' is not 2"),
     ("version: 2", "version: 2026-01-01", 1, "version", "read as timestamp"),
     ("  mode: current_region", "  mode: [current_region", 16, "", "not YAML"),
+    ("  us-east:", "\tus-east:", 3, "", "'\\t' that cannot start"),
     ("regions:\n", "regions: &r\n  x: *r\n", 2, "regions.x", "by an alias"),
     # regions
     ("  eu-central:", "  eu central:", 7, "regions.eu central", "cannot name a region"),
@@ -127,7 +128,7 @@ MISTAKES = [
     ("s3a://eu/lake\n", "file:///a%20b\n", 8, "regions.eu-central.local_prefix", "percent sign"),
     ("s3a://eu/lake\n", "s3://eu/../us\n", 8, "regions.eu-central.local_prefix", "segment '..'"),
     ("s3a://eu/lake\n", "s3://eu//lake\n", 8, "regions.eu-central.local_prefix", "empty segment"),
-    ("s3a://eu/lake\n", "7\n", 8, "regions.eu-central.local_prefix", "it is text"),
+    ("s3a://eu/lake\n", "7\n", 8, "regions.eu-central.local_prefix", "it must be text"),
     ("    branch: replicas/eu", "    branch: main", 9, "regions.eu-central.branch", "cannot be its branch"),
     ("    branch: replicas/eu", "    branch: deadbeef", 9, "regions.eu-central.branch", "cannot be its branch"),
     ("    branch: replicas/eu", "    branch: a..b", 9, "regions.eu-central.branch", "cannot be its branch"),
@@ -171,6 +172,12 @@ def test_each_mistake_is_told_with_its_line(old: str, new: str, line: int, at: s
     assert caught.value.exit_code == 2
 
 
+def test_a_tab_is_told_with_the_way_out() -> None:
+    with pytest.raises(RegistryInvalidError, match="line 3") as caught:
+        parse_registry(changed("  us-east:", "\tus-east:"))
+    assert caught.value.hint == "indent with spaces: YAML takes no tabs there"
+
+
 def test_all_mistakes_are_told_at_once_in_order() -> None:
     text = changed("to_region: us-east", "to_region: mars").replace("  - gs://old/", "  - gs://old")
     with pytest.raises(RegistryInvalidError) as caught:
@@ -198,6 +205,9 @@ def test_what_is_no_registry_is_refused(text: str) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         load_registry(tmp_path / "missing.yaml")
+    with pytest.raises(UsageError, match="cannot be read: Is a directory") as caught:
+        load_registry(tmp_path)
+    assert caught.value.hint == "name a YAML file that you may read"
     (tmp_path / "bytes.yaml").write_bytes(b"version: \xff\n")
     with pytest.raises(UsageError, match="not UTF-8: byte 9"):
         load_registry(tmp_path / "bytes.yaml")

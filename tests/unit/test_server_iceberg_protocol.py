@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from headwater.catalog.embedded import reading as embedded
 from headwater.catalog.errors import CatalogBusyError
-from headwater.catalog.model import TableKey
+from headwater.catalog.model import TableContent, TableKey
 from headwater.kernel.errors import UnavailableError
 from headwater.kernel.ids import Ulid
+from headwater.lake import Lake
 from headwater.publish.errors import DriftError, PublishOutcomeUnknownError, RecoveryPendingError
 from headwater.publish.protocol import Publisher
+from headwater.server.iceberg.reading import Reading
 from tests.fixtures.lakes import LakeWorld
 from tests.fixtures.rest import Served, app_of, serving
 
@@ -850,3 +855,65 @@ def test_a_view_lives(client: Client) -> None:
     assert client.refused("POST", "/iceberg/v1/main/views/rename", named) == (404, "NoSuchViewException")
     client.ask("DELETE", f"{VIEWS}/y")
     assert client.refused("DELETE", f"{VIEWS}/y") == (404, "NoSuchViewException")
+
+
+# What has just been written
+
+
+def test_the_answer_to_a_change_is_what_is_stored(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told from memory; whoever has none reads the same."""
+    client.create()
+    read: list[str] = []
+    plain = client.world.lake.files.read
+
+    def watched(location: str, **more: Any) -> bytes:
+        read.append(location)
+        return plain(location, **more)
+
+    monkeypatch.setattr(client.world.lake.files, "read", watched)
+    answered = client.commit("t", set_properties(a="b"))
+    assert read == []
+    assert answered["metadata"]["properties"]["a"] == "b"
+    assert client.ask("GET", f"{TABLES}/t") == answered
+    monkeypatch.undo()
+    with serving(app_of(client.world.app.open_lake(client.world.url))) as served:
+        other = Client(client.world, served)
+        assert other.ask("GET", f"{TABLES}/t") == answered
+        # A change by the other is what the first one shows next, though it remembers its own.
+        told = other.commit("t", set_properties(a="c"))
+        other.close()
+    assert client.ask("GET", f"{TABLES}/t") == told
+
+
+def test_how_many_requests_to_the_store_a_change_takes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a store that is far away, this is what a client waits for."""
+    monkeypatch.setattr(embedded, "FRESH_SECONDS", 60.0)  # however busy the machine is
+
+    def requests() -> Counter[str]:
+        found = client.world.app.metrics.registry.collect()
+        samples = [each for metric in found if metric.name == "storage_api_calls" for each in metric.samples]
+        return Counter({each.labels["op"]: int(each.value) for each in samples if each.name.endswith("_total")})
+
+    client.create()
+    client.commit("t", set_properties(a="b"))
+    before = requests()
+    client.commit("t", set_properties(a="c"))
+    after = requests()
+    # Looks before the draft and before the first write, two each; the boundaries of the head and of the manifest.
+    # The note, the head, a shard and the commit, the manifest. Who else writes is listed; the note goes in the end.
+    assert after - before == {"get": 6, "put": 5, "list": 1, "delete": 1}
+    client.ask("GET", f"{TABLES}/t")
+    assert requests() - after == {"get": 2}
+
+
+@pytest.mark.hazard("P5")
+def test_p5_a_document_that_does_not_say_so_is_shown_with_files_kept() -> None:
+    """Also from memory: clients must not clean up, whatever the document says."""
+    content = TableContent("01", "file:///lake/t/metadata/1.metadata.json", None, 0, 0, 0)
+    document: dict[str, Any] = {"format-version": 2, "properties": {"a": "b"}}
+    lake = SimpleNamespace(
+        remembered_document=lambda _: json.dumps(document).encode(),
+        metadata_of=lambda _: SimpleNamespace(properties=document["properties"]),
+    )
+    shown = json.loads(Reading(cast(Lake, lake), {}).loaded_table(content, secrets=True))
+    assert shown["metadata"]["properties"] == {"a": "b", "gc.enabled": "false"}

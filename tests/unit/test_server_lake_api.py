@@ -36,6 +36,18 @@ def test_health_readiness_metrics_and_openapi(served: ServedLake) -> None:
     assert {"/v1/{branch}/mutate", "/v1/{branch}/load", "/v1/{branch}/query", "/v1/refs", "/metrics"} <= paths.keys()
 
 
+def test_addresses_of_another_protocol_are_its_own(served: ServedLake) -> None:
+    """Whatever begins like them and is none of them is answered as anything that is not there."""
+    assert served.client.get("/iceberg/v1/main/namespaces").json()["namespaces"] == [["default"]]
+    assert served.client.get("/iceberg/v1/nothing").json()["error"]["type"] == "NotFoundException"
+    for path in ("/iceberg", "/iceberg/nothing", "/icebergs/v1/config"):
+        answer = served.client.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
+    assert served.client.patch("/iceberg/v1/config").status_code == 405
+    routes = served.client.get("/metrics").text
+    assert 'route="/iceberg/v1/{prefix}/namespaces"' in routes
+
+
 def test_a_mutation_is_one_commit_in_its_callers_name(served: ServedLake) -> None:
     answer = served.mutate(["insert into t values (1, 'a'), (2, 'b')", "update t set v = 'c' where id = 2"]).json()
     assert answer["rows"] == [2, 1]

@@ -106,11 +106,13 @@ def wait_for_sidecar(lake: ServedLake) -> None:
         clock.sleep(0.01)
 
 
-@pytest.mark.parametrize(("drain_seconds", "is_answered"), [("30", True), ("1", False)])
-def test_told_to_stop_in_the_midst_of_a_write(lake: ServedLake, drain_seconds: str, is_answered: bool) -> None:
+@pytest.mark.parametrize(("drain_seconds", "delay", "is_answered"), [("30", 1000, True), ("1", 2500, False)])
+def test_told_to_stop_in_the_midst_of_a_write(
+    lake: ServedLake, drain_seconds: str, delay: int, is_answered: bool
+) -> None:
     """A write is finished in any case; its client is answered if there is time."""
     variables = {
-        "HEADWATER_FAILPOINTS": "publish.after-sidecar=delay:2500",
+        "HEADWATER_FAILPOINTS": f"publish.after-sidecar=delay:{delay}",
         "HEADWATER_SERVER_DRAIN_SECONDS": drain_seconds,
     }
     with serving(lake.folder, **variables) as server, ThreadPoolExecutor(1) as pool:

@@ -19,6 +19,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
+from headwater.app import App
 from headwater.catalog.model import CommitRequest, Put, TableContent, TableKey
 from headwater.kernel.errors import CorruptError, HeadwaterError
 from headwater.kernel.ids import new_ulid
@@ -378,6 +379,7 @@ class TestBadInput:
         data = file.read_bytes()
         head = regions.status().replica.head
         file.write_bytes(data.replace(b'"us"', b'"US"', 1) if b'"us"' in data else data + b" ")
+        regions.app = App(regions.app.settings)  # the next process, which knows nothing of it yet
         with pytest.raises(CorruptError, match="registry"):
             regions.sync()
         file.write_bytes(data)

@@ -145,6 +145,7 @@ def test_it_begins_once(regions: Regions) -> None:
     begin(regions)
     head = regions.status().replica.head
     assert isinstance(refused(regions), HandedOverError)
+    assert isinstance(refused(regions, "--history", "current"), HandedOverError)
     assert regions.status().replica.head == head
 
 

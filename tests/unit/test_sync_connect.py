@@ -156,9 +156,16 @@ def test_the_other_engines_on_nessie() -> None:
         "s3.endpoint": "http://s3.example:9000",
         "s3.force-virtual-addressing": "false",
     }
-    assert connection(Engine.DUCKDB, ON_NESSIE).text.splitlines()[-1] == (
-        "ATTACH '' AS headwater (TYPE iceberg, ENDPOINT 'http://eu.example:19120/iceberg/main_replica_eu', "
+    duckdb = connection(Engine.DUCKDB, ON_NESSIE)
+    assert duckdb.text.splitlines()[-1] == (
+        "ATTACH 'main_replica_eu' AS headwater (TYPE iceberg, ENDPOINT 'http://eu.example:19120/iceberg', "
         "AUTHORIZATION_TYPE 'none', ACCESS_DELEGATION_MODE 'none');"
+    )
+    # It can name no branch, so a warehouse stands for it; on a server that does not know it nothing is read.
+    assert duckdb.notes[0] == (
+        "the region's Nessie has to know the warehouse: "
+        'nessie.catalog.warehouses."main_replica_eu".location=s3://eu/, '
+        'nessie.catalog.warehouses."main_replica_eu".iceberg-config-overrides.prefix=main_replica_eu'
     )
 
 

@@ -155,10 +155,10 @@ class TestPromotion:
 
 class TestRoute:
     LIMITS = RouteLimits(stale_after=30 * SECOND, well_for=10 * SECOND)
-    WELL, DOWN = Health(is_up=True), Health(is_up=False)
+    WELL, DOWN = Health(), Health(fault="does not answer")
 
     def stale(self, seconds: float) -> Health:
-        return Health(is_up=True, lacks_since=NOW - timedelta(seconds=seconds))
+        return Health(lacks_since=NOW - timedelta(seconds=seconds))
 
     def test_it_begins_near(self) -> None:
         assert first(NOW) == RouteState(Way.LOCAL, NOW)

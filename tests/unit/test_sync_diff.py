@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyiceberg.table import StaticTable
 from headwater.app import App
 from headwater.catalog.model import Content, Difference, NamespaceContent, TableContent, TableKey, ViewContent
 from headwater.kernel import settings
-from headwater.sync.diff.decide import goal_of_all, goal_of_changes
+from headwater.sync.diff.decide import goal_of_all, goal_of_changes, with_ahead
 from headwater.sync.diff.manifest import live_files
 from headwater.sync.diff.model import TableGoal
 from headwater.sync.diff.protocol import TableDiff, diff_table, find_goal
@@ -140,18 +141,35 @@ class TestGoals:
     X = TableKey.of_namespace(("x",))
 
     def test_changes(self) -> None:
+        other, gone = replace(self.TABLE, content_id="b"), replace(self.OLD, content_id="c")
         goal = goal_of_changes(
             [
                 Difference(T, self.OLD, self.TABLE),
-                Difference(U, self.VIEW, self.TABLE),
-                Difference(V, self.OLD, None),
+                Difference(U, self.VIEW, other),
+                Difference(V, gone, None),
                 Difference(self.X, None, self.SPACE),
             ],
             None,
         )
-        assert goal.tables == (TableGoal(T, self.TABLE, self.OLD), TableGoal(U, self.TABLE, None))
+        assert goal.tables == (TableGoal(T, self.TABLE, self.OLD), TableGoal(U, other, None))
         assert goal.others == {V: None, self.X: self.SPACE}
         assert not goal.is_full
+
+    def test_a_table_is_known_by_its_identity_and_not_by_its_name(self) -> None:
+        anew = replace(self.TABLE, content_id="b")
+        renamed = [Difference(T, self.OLD, anew), Difference(U, None, self.TABLE)]
+        assert goal_of_changes(renamed, None).tables == (TableGoal(T, anew, None), TableGoal(U, self.TABLE, self.OLD))
+        assert goal_of_changes(renamed, [U]).tables == (TableGoal(U, self.TABLE, self.OLD),)
+
+    @pytest.mark.hazard("R7")
+    def test_r7_what_a_subset_brought_further_is_looked_at_whatever_main_did_to_it(self) -> None:
+        changes = (Difference(T, self.OLD, self.TABLE),)
+        assert with_ahead(changes, [], {}) == changes
+        assert with_ahead(changes, [T, U, V], {T: self.TABLE, U: self.VIEW}) == (
+            Difference(T, None, self.TABLE),
+            Difference(U, None, self.VIEW),
+            Difference(V, None, None),
+        )
 
     @pytest.mark.hazard("R7")
     def test_a_subset_is_never_everything(self) -> None:
@@ -168,3 +186,12 @@ class TestGoals:
         assert set(goal.others) == {outer, self.X}
         assert not goal.is_full
         assert goal_of_all(contents, None).is_full
+
+
+def test_a_renamed_table_costs_nothing_new(world: LakeWorld) -> None:
+    world.create("t", ids(1))
+    shown = shown_at(world)
+    world.lake.apply("alter table t rename to u", actor="ann")
+    (goal,) = find_goal(world.lake.catalog, shown, shown_at(world), None).tables
+    assert goal.key == U
+    assert diff_table(world.lake.files, goal, History.FULL).manifests == ()

@@ -13,7 +13,7 @@ from headwater.kernel.errors import CorruptError, HeadwaterError
 from headwater.regions.resolve import Resolution, Rule, RuleKind
 from headwater.sync.diff.model import Needed
 from headwater.sync.plan.codec import decode_batch, encode_batch
-from headwater.sync.plan.decide import batched, is_copied, once, planned
+from headwater.sync.plan.decide import batched, is_shown, may_stay, once, planned
 from headwater.sync.plan.model import (
     BatchLimits,
     Found,
@@ -67,17 +67,19 @@ def test_a_shipped_file_is_believed_by_its_size_and_the_sample(shipped: Shipped)
         planned(FOREIGN, 7, Found(8), shipped)
 
 
+@pytest.mark.hazard("G3")
 @pytest.mark.parametrize("kind", ReachKind)
-def test_what_localise_writes_anew_is_not_copied(kind: ReachKind) -> None:
-    is_rewritten = kind in (ReachKind.POSITION_DELETES, ReachKind.DELETION_VECTOR)
-    assert is_copied(Needed(kind, "x", 1)) is not is_rewritten
+def test_g3_what_localise_writes_anew_is_not_copied_and_yet_claimed_where_it_may_stay(kind: ReachKind) -> None:
+    is_rewritten, needed = kind in (ReachKind.POSITION_DELETES, ReachKind.DELETION_VECTOR), Needed(kind, "x", 1)
+    assert is_shown(needed) is not is_rewritten
+    assert (may_stay(needed, LOCAL), may_stay(needed, FOREIGN)) == (is_rewritten, False)
 
 
 def test_each_file_once() -> None:
-    a, b = Needed(ReachKind.DATA, "a", 1), Needed(ReachKind.DATA, "b", 2)
-    assert list(once([a, b, a])) == [a, b]
-    with pytest.raises(SizesDifferError, match="a has 1 bytes by one manifest, and 3"):
-        list(once([a, b, Needed(ReachKind.DATA, "a", 3)]))
+    a, b = (resolution(f"s3://us/{name}", f"s3://eu/{name}") for name in ("a", "b"))
+    assert list(once([(a, 1), (b, 2), (a, 1)])) == [(a, 1), (b, 2)]
+    with pytest.raises(SizesDifferError, match="s3://us/a has 1 bytes by one manifest, and 3"):
+        list(once([(a, 1), (b, 2), (a, 3)]))
 
 
 FILES = st.lists(

@@ -15,7 +15,7 @@ from headwater.regions.registry import Region, Registry
 from headwater.regions.resolve import Resolver
 from headwater.storage.file import FileStore
 from headwater.sync.diff.model import Needed
-from headwater.sync.plan.model import BatchLimits, Found, OccupiedError, PlannedFile
+from headwater.sync.plan.model import BatchLimits, Found, OccupiedError, PlannedFile, SizesDifferError
 from headwater.sync.plan.presence import HeadPresence
 from headwater.sync.plan.protocol import BeingDeletedError, Planning, plan, read_batch
 from headwater.sync.runs.model import PlannedBatch
@@ -125,3 +125,24 @@ def test_batches_are_of_a_size(stage: Stage) -> None:
     assert [(each.number, each.files, each.size_bytes) for each in by_count] == [(1, 10, 100), (2, 10, 100), (3, 5, 50)]
     by_bytes = stage.planned(needed, BatchLimits(100, 45))
     assert [each.files for each in by_bytes] == [4] * 6 + [1]
+
+
+def test_two_spellings_of_one_file_are_one(stage: Stage) -> None:
+    needed = stage.put("us", "t/a", b"12345")
+    other = replace(needed, uri=needed.uri.replace("file:///", "file:/"))
+    (batch,) = stage.planned([needed, other])
+    assert (batch.files, batch.size_bytes) == (1, 5)
+    with pytest.raises(SizesDifferError):
+        stage.planned([needed, replace(other, size_bytes=6)])
+
+
+@pytest.mark.hazard("G3")
+def test_g3_a_local_file_of_deletes_is_claimed_and_a_remote_one_is_not_copied(stage: Stage) -> None:
+    """The region may show the one as it is, and never the other."""
+    near, far = (replace(stage.put(each, f"t/{each}", b"1"), kind=ReachKind.POSITION_DELETES) for each in ("eu", "us"))
+    wrong = replace(near, size_bytes=7)  # engines are known to write such
+    assert stage.planned([wrong, far]) == []
+    assert stage.claimed == [near.uri]
+    stage.deleting = {near.uri}
+    with pytest.raises(BeingDeletedError):
+        stage.planned([near])

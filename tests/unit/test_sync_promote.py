@@ -282,3 +282,17 @@ def _once(work: Callable[[], None]) -> Callable[[], None]:
             waiting.pop()()
 
     return run
+
+
+@pytest.mark.hazard("R7")
+def test_r7_a_subset_made_in_another_way_leaves_nothing_known(stage: Stage) -> None:
+    """What the replica had of the table before may be collected, so the next run looks at everything."""
+    first = stage.main({T: stage.world.table(), U: stage.world.table()})
+    stage.promote(stage.wanted(first, {T: local("t"), U: local("u")}, is_full=True))
+    second = stage.main({T: stage.world.table(2)})
+    stage.promote(replace(stage.wanted(second, {T: local("t2")}, is_subset=True), made_with="other rules"))
+    found = stage.promoter().replica(BRANCH)
+    assert (found.origin, found.made_with, found.ahead) == (first, None, (T,))
+    stage.promote(stage.wanted(second, {T: local("t3"), U: local("u")}, is_full=True))
+    found = stage.promoter().replica(BRANCH)
+    assert (found.origin, found.made_with, found.ahead) == (second, "rules", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,8 @@ from headwater.app import App
 from headwater.cli.route import route
 from headwater.kernel.clock import SystemClock
 from headwater.sync.observe.metrics import FAST_FORWARDS
+from headwater.sync.route.model import Consistency, Way
+from headwater.sync.route.protocol import Route
 from tests.unit.sync_world import Regions, ids
 
 # A Nessie that nobody runs.
@@ -38,6 +41,7 @@ class Readers:
         self.clock = SetClock()
         limits = {"HEADWATER_SYNC_STALE_AFTER_SECONDS": "60", "HEADWATER_SYNC_WELL_FOR_SECONDS": "30"}
         self.regions = Regions(folder, self.clock, **limits)
+        self.endpoint = Path(self.regions.url).as_uri()
         self.lake = self.regions.lake("us")
         self.lake.create_table("t", ids(1).schema, actor="ann")
 
@@ -66,7 +70,7 @@ def test_the_answer_has_one_shape(readers: Readers) -> None:
         "region": "eu",
         "consistency": "local",
         "way": "local",
-        "endpoint": readers.regions.url,
+        "endpoint": readers.endpoint,
         "branch": "main_replica_eu",
         "reason": "the local replica is well",
         "since": "2026-01-01T00:00:00+00:00",
@@ -75,7 +79,7 @@ def test_the_answer_has_one_shape(readers: Readers) -> None:
         "region": "eu",
         "consistency": "strong",
         "way": "primary",
-        "endpoint": readers.regions.url,
+        "endpoint": readers.endpoint,
         "branch": "main",
         "reason": "what was just written is at the primary",
         "since": None,
@@ -83,7 +87,8 @@ def test_the_answer_has_one_shape(readers: Readers) -> None:
 
 
 def test_a_replica_that_shows_nothing_yet_is_not_read(readers: Readers) -> None:
-    assert readers.asked()["way"] == "primary"
+    left = readers.asked()
+    assert (left["way"], left["reason"]) == ("primary", "the local replica shows nothing yet")
     readers.regions.sync()
     assert readers.asked()["way"] == "primary"  # observed for a while
     readers.later(30)
@@ -163,12 +168,42 @@ def test_a_region_whose_catalog_is_down(readers: Readers) -> None:
         update={"sync": app.settings.sync.model_copy(update={"catalog": NOBODY}), "storage": storage}
     )
     found = readers.asked(app=replace(app, settings=down))
-    assert (found["way"], found["endpoint"], found["branch"]) == ("primary", readers.regions.url, "main")
-    assert found["reason"] == "the local replica does not answer"
+    assert (found["way"], found["endpoint"], found["branch"]) == ("primary", readers.endpoint, "main")
+    assert found["reason"].startswith(
+        "the local replica does not answer: no Nessie answers at http://127.0.0.1:9/api/v2: "
+    )
     assert readers.asked()["way"] == "primary"
     readers.later(30)
     back = readers.asked()
-    assert (back["way"], back["endpoint"]) == ("local", readers.regions.url)
+    assert (back["way"], back["endpoint"]) == ("local", readers.endpoint)
+
+
+def test_readers_find_their_way_while_the_database_is_away(readers: Readers) -> None:
+    """It is at the primary: when that is lost, a replica that is well is read all the same."""
+    readers.regions.sync()
+    app = readers.regions.app
+    away = replace(app, settings=app.settings.model_copy(update={"database": "postgresql://127.0.0.1:9/nobody"}))
+    found = readers.asked(app=away)
+    assert (found["way"], found["branch"], found["since"]) == ("local", "main_replica_eu", None)
+    assert found["reason"].startswith("the local replica is well; what was decided before is not known: postgresql://")
+    readers.write(1)
+    readers.later(61)
+    stale = readers.asked(app=away)
+    assert (stale["way"], stale["branch"]) == ("primary", "main")
+
+
+def test_all_who_ask_at_once_are_answered(readers: Readers) -> None:
+    readers.regions.sync()
+    readers.write(1)
+    readers.later(61)
+
+    def ask(_: int) -> Route:
+        with readers.regions.app.open_router(readers.regions.url, "eu") as router:
+            return router.route(Consistency.LOCAL)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = set(pool.map(ask, range(8)))
+    assert [(each.way, each.since) for each in answers] == [(Way.PRIMARY, readers.clock.shown)]
 
 
 def test_a_region_that_nobody_knows(readers: Readers) -> None:

@@ -244,7 +244,7 @@ class TestHead:
     """A metadata.json is an object of its table's sequence."""
 
     def test_writer_and_predecessor_are_properties(self) -> None:
-        writer, previous = (new_ulid(SystemClock(), seeded(n)) for n in (1, 2))
+        writer, previous, another = (new_ulid(SystemClock(), seeded(n)) for n in (1, 2, 3))
         payload = encode_metadata(decode_metadata(json.dumps(document()).encode(), "m"))
         data = MetadataCodec().encode(Body(writer, previous, payload))
         body = MetadataCodec().decode(data, "m")
@@ -257,6 +257,7 @@ class TestHead:
         # Bytes that say who and after whom already stay as they are.
         assert MetadataCodec().encode(Body(writer, previous, data)) is data
         assert MetadataCodec().decode(MetadataCodec().encode(Body(previous, writer, data)), "m").writer == previous
+        assert MetadataCodec().decode(MetadataCodec().encode(Body(writer, another, data)), "m").previous == another
 
     @pytest.mark.parametrize(
         "data", [b"", b"{}", b'{"properties": {}}', b'{"properties": {"headwater.writer": "x"}}', b"[" * 100_000]

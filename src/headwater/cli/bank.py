@@ -169,6 +169,6 @@ class Teller:
                 if self._clock.monotonic() > give_up_at:
                     raise
                 self.retried += 1
-                self._clock.sleep(0.05 + 0.15 * self._randomness.random())
+                self._clock.sleep(0.1 + 0.4 * self._randomness.random())
             else:
                 return

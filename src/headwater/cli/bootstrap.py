@@ -9,9 +9,11 @@ import click
 from headwater.app import App
 from headwater.catalog.port import Catalog
 from headwater.catalog.travel import resolve
+from headwater.cli.exporting import exported
 from headwater.cli.lakes import split, words
 from headwater.cli.output import json_option, print_json
-from headwater.cli.sync import goals_of, history_option, leased_ground, region_option, run_shape
+from headwater.cli.sync import goals_of, history_option, leased_ground, region_option
+from headwater.cli.sync_shapes import run_shape
 from headwater.kernel.errors import UsageError
 from headwater.sync.model import ORIGIN_BRANCH, Origin, origin_to_show
 from headwater.sync.opening import open_syncing
@@ -56,7 +58,9 @@ def bootstrap(
             shipped=Shipped.ALL if no_copy else Shipped.SOME,
             cutover=None if at is None else _origin(ground.catalog, at),
         )
-        runs = open_syncing(ground, lease).catch_up(goals, lease, told=told)
+        syncing = open_syncing(ground, lease)
+        with exported(app, syncing):
+            runs = syncing.catch_up(goals, lease, told=told)
     if as_json:
         print_json({"region": region, "runs": [run_shape(each) for each in runs]})
         return

@@ -10,7 +10,7 @@ import click
 from headwater.app import App
 from headwater.catalog.model import Ref
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import open_to_read, split, words, words_and
+from headwater.cli.lakes import open_to_read, split, words, words_and, write_region_option
 from headwater.cli.output import json_option, print_json, print_table
 from headwater.kernel.settings import user_name
 
@@ -66,16 +66,25 @@ def delete_branch(app: App, words: tuple[str, ...], expected: str | None, as_jso
 )
 @click.option("--actor", help="Who merges; the user's name by default.")
 @click.option("--message", help="Why, for the log.")
+@write_region_option
 @json_option
 @click.pass_obj
-def merge(app: App, words: tuple[str, ...], into: str, actor: str | None, message: str | None, as_json: bool) -> None:
+def merge(
+    app: App,
+    words: tuple[str, ...],
+    into: str,
+    actor: str | None,
+    message: str | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
     """Bring what changed on SOURCE into a branch, as one commit with two parents, or not at all.
 
     A table that only one side changed is taken as it is. One that both changed is combined row by row by its primary
     key. What cannot be combined is named, all of it at once, with exit code 3; nothing is changed then.
     """
     url, (source,) = split(app, words, "SOURCE")
-    merged = app.open_lake(url).merge(source, into, actor=actor or user_name(), message=message)
+    merged = app.open_lake(url, region=region).merge(source, into, actor=actor or user_name(), message=message)
     commit = merged.commit
     if as_json:
         print_json({"commit": commit.hash if commit else None, "tables": [str(each) for each in merged.tables]})

@@ -39,6 +39,10 @@ _TELLERS = ("Tom", "Tina")
 _DOOMED, _KILL = "Ted", f"{Failpoint.PUBLISH_AFTER_HEAD}=kill@8"
 # All processes are of one machine, so a dead teller may be taken for dead soon.
 _LEASE_SECONDS, _SKEW_SECONDS = 2.0, 0.5
+# Between two looks at the books, so that the auditor leaves the machine to the tellers.
+_BREATH_SECONDS = 0.1
+# Spark lives for two short questions: what its compiler would win later, it would take from them now.
+_SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Play:
 
 @click.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where to play; a temporary folder by default.")
-@click.option("--transfers", type=click.IntRange(1), default=6, show_default=True, help="Transfers of each teller.")
+@click.option("--transfers", type=click.IntRange(3), default=4, show_default=True, help="Transfers of each teller.")
 @click.option("--master", help="Spark master; the settings' by default.")
 @click.option(
     "--profile",
@@ -80,24 +84,25 @@ def demo(app: App, folder: Path | None, transfers: int, master: str | None, prof
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         stage = folder or Path(temporary)
         console = Console(stderr=as_json, highlight=False)
-        console.print(f"[bold]A bank: {len(OWNERS)} accounts with {OPENING} each, and tellers who move money.[/bold]")
-        plays = []
-        for is_control in (False, True):
-            name = "control" if is_control else "bank"
-            plays.append(_play(app, app.init_lake(str(stage / name)), stage / name, console, transfers, is_control))
-        # Half as many: every commit is brought to three regions.
-        fewer = max(2, transfers // 2)
-        regions = _play_regions(app, stage / "regions", console, fewer, on_services=profile == "services")
+        console.print(
+            f"[bold]A bank: {len(OWNERS)} accounts with {OPENING} each. "
+            "A transfer touches three tables; tellers, each a process, make many at once.[/bold]",
+            soft_wrap=True,
+        )
+        ours, control = (
+            _play(app, app.init_lake(str(stage / name)), stage / name, console, transfers, is_control)
+            for name, is_control in (("bank", False), ("control", True))
+        )
+        _print_books(console, ours, control)
+        # Fewer: every commit is brought to three regions.
+        regions = _play_regions(app, stage / "regions", console, max(2, transfers - 1), profile == "services")
+        print_regions(console, regions)
         with console.status("Spark reads the bank"):
             by_spark = _read_with_spark(app, app.open_lake(str(stage / "bank"), read_only=True), master)
-        ours, control = plays
+        _print_ending(console, ours, control, regions, by_spark)
         if as_json:
-            print_json(
-                {"bank": asdict(ours), "control": asdict(control), "regions": asdict(regions), "spark": by_spark}
-            )
-        else:
-            print_regions(console, regions)
-            _print_ending(console, plays, by_spark)
+            told = {"bank": asdict(ours), "control": asdict(control), "regions": asdict(regions), "spark": by_spark}
+            print_json(told)
         _require(ours, by_spark, regions)
 
 
@@ -110,42 +115,45 @@ def _require(ours: Play, by_spark: dict[str, int], regions: RegionsPlay) -> None
 
 
 def _play(app: App, lake: Lake, folder: Path, console: Console, transfers: int, is_control: bool) -> Play:
-    title = "table by table, the control" if is_control else "one transaction for a transfer"
+    title = "2. The control: the same tellers, table by table" if is_control else "1. One transaction for a transfer"
     console.print(f"\n[cyan]{title}[/cyan]")
     play = Play(is_control)
     found(lake)
 
     def say(line: str) -> None:
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"   {line}", soft_wrap=True)
 
     def watch(tellers: Sequence[_Teller]) -> None:
         while any(teller.is_at_work for teller in tellers):
             play.note(audit(lake))
+            app.clock.sleep(_BREATH_SECONDS)
         play.note(audit(lake))
 
     with ExitStack() as stack, console.status("tellers at work, an auditor beside them"):
         at_work = [stack.enter_context(_Teller(folder, each, transfers, is_control)) for each in _TELLERS]
         doomed = stack.enter_context(_Teller(folder, _DOOMED, transfers, is_control, failpoints=_KILL))
         watch([doomed])
-        say(f"{', '.join(_TELLERS)} and {_DOOMED} move money; {_DOOMED} (process {doomed.pid}) {doomed.end}")
-        left = lake.writing.sidecars.pending()
-        held = sorted({head.key.name for each in left if each.actor == _DOOMED for head in each.heads})
+        say(f"{', '.join(_TELLERS)} and {_DOOMED} move money. {_DOOMED} (process {doomed.pid}) {doomed.end}")
+        left = [each for each in lake.writing.sidecars.pending() if each.actor == _DOOMED]
+        held = sorted({head.key.name for each in left for head in each.heads})
         say(f"it left a note of what it had begun with {', '.join(held) or 'nothing'}")
         app.clock.sleep(_LEASE_SECONDS + _SKEW_SECONDS)
         replacement = stack.enter_context(_Teller(folder, f"{_DOOMED}'s replacement", transfers, is_control))
         watch([*at_work, replacement])
         play.tellers = [teller.answer for teller in (*at_work, replacement)]
-    made, retried = (sum(each[what] for each in play.tellers) for what in ("made", "retried"))
-    say(
-        f"a replacement opened the bank and went on: {made} transfers made, {retried} tries lost to others and repeated"
-    )
     play.recoveries = [_told(commit) for commit in lake.catalog.log(lake.resolve()) if commit.actor == RECOVERY_ACTOR]
+    for each in play.recoveries:
+        if each["operation"] in {note.operation for note in left}:
+            tables = ", ".join(f"{key.removeprefix('default.')} {state}" for key, state in each["tables"].items())
+            say(f"the next one to open the bank found it, and the change was {each['outcome']}: {tables}")
+    made, retried = (sum(each[what] for each in play.tellers) for what in ("made", "retried"))
+    say(f"a replacement did its work: {made} transfers made, {retried} tries lost to others and repeated")
     colour = "red" if play.wrong_audits else "green"
     say(f"[{colour}]of {play.audits} audits, {play.wrong_audits} found books that do not add up[/{colour}]")
     return play
 
 
-def _play_regions(app: App, stage: Path, console: Console, transfers: int, *, on_services: bool) -> RegionsPlay:
+def _play_regions(app: App, stage: Path, console: Console, transfers: int, on_services: bool) -> RegionsPlay:
     if not on_services:
         return play_regions(folder_site(app, stage), console, transfers)
     # Imported here, because a plain installation has no services.
@@ -188,7 +196,8 @@ def _read_with_spark(app: App, lake: Lake, master: str | None) -> dict[str, int]
     from headwater.spark.session import iceberg_jars, spark_session
 
     settings = app.settings.spark.model_copy(update={"master": master, "remote": None} if master else {})
-    spark = spark_session(settings, app_name="headwater demo", jars=iceberg_jars(cache_folder(), s3=False))
+    jars = iceberg_jars(cache_folder(), s3=False)
+    spark = spark_session(settings, app_name="headwater demo", jars=jars, extra=_SHORT_LIVED)
     try:
         sums = {"balances": ("accounts", "balance"), "entries": ("entries", "amount")}
         return {
@@ -204,9 +213,8 @@ def _read_with_spark(app: App, lake: Lake, master: str | None) -> dict[str, int]
         spark.stop()
 
 
-def _print_ending(console: Console, plays: Sequence[Play], by_spark: dict[str, int]) -> None:
-    ours, control = plays
-    books = Table("", "one transaction", "table by table", title="the books", title_justify="left")
+def _print_books(console: Console, ours: Play, control: Play) -> None:
+    books = Table("", "one transaction", "table by table", title="The books", title_justify="left")
     ends = [play.at_the_end or Audit(0, 0, 0, 0, 0) for play in (ours, control)]
     books.add_row("audits that did not add up", *(f"{each.wrong_audits} of {each.audits}" for each in (ours, control)))
     books.add_row(f"balances at the end, of {OPENING * len(OWNERS)}", *(str(each.balances) for each in ends))
@@ -214,14 +222,14 @@ def _print_ending(console: Console, plays: Sequence[Play], by_spark: dict[str, i
     books.add_row("accounts that disagree with their entries", *(str(each.wrong_accounts) for each in ends))
     console.print()
     console.print(books)
-    log = Table("recovered", "of", "operation", "tables", title="the audit log of the bank", title_justify="left")
-    for each in ours.recoveries:
-        tables = ", ".join(f"{key.removeprefix('default.')} {state}" for key, state in each["tables"].items())
-        log.add_row(each["outcome"], each["of"], each["operation"], tables)
-    console.print(log)
-    console.print(f"Spark reads the same tables: balances {by_spark['balances']}, entries {by_spark['entries']}.")
+
+
+def _print_ending(console: Console, ours: Play, control: Play, regions: RegionsPlay, by_spark: dict[str, int]) -> None:
+    console.print(f"\nSpark reads the bank, too: balances {by_spark['balances']}, entries {by_spark['entries']}.")
+    audits, wrong = sum(regions.audits.values()), sum(regions.wrong_audits.values())
     console.print(
-        f"\n[bold]A teller died between its tables. Here the books added up in each of {ours.audits} audits; "
-        f"table by table, {control.wrong_audits} of {control.audits} did not.[/bold]",
+        f"\n[bold]A teller died between its tables, a sync half way. Of {ours.audits} audits of the bank "
+        f"{ours.wrong_audits} did not add up, of {audits} in three regions {wrong}; "
+        f"table by table, {control.wrong_audits} of {control.audits}.[/bold]",
         soft_wrap=True,
     )

@@ -30,7 +30,7 @@ from headwater.lake import Lake
 from headwater.regions.registry import Region, Registry
 from headwater.sync.check.protocol import Checker
 from headwater.sync.opening import open_syncing
-from headwater.sync.runs.model import STEPS, History, Run, RunState
+from headwater.sync.runs.model import STEPS, History, Run, RunState, Step
 from headwater.sync.runs.store import Runs
 
 REGIONS = ("us-east", "eu-central", "asia-south")
@@ -92,6 +92,7 @@ class RegionsPlay:
     wrong_audits: dict[str, int] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
     lag_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    slowest_seconds: dict[str, float] = field(default_factory=dict)
     killed: dict[str, Any] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
     findings: int = 0
@@ -121,28 +122,41 @@ def branch_of(region: str) -> str:
 
 def play_regions(site: Site, console: Console, transfers: int) -> RegionsPlay:
     """Play it there."""
-    console.print("\n[cyan]the bank in three regions[/cyan]")
+    console.print("\n[cyan]3. The bank in three regions[/cyan]")
     play = RegionsPlay()
     lake = _founded(site)
 
     def say(line: str) -> None:
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"   {line}", soft_wrap=True)
 
     with ExitStack() as stack, console.status("tellers in two regions, a sync in each, an auditor beside them"):
         syncs = {each: stack.enter_context(_sync(site, each)) for each in REGIONS if each != _KILLED}
         doomed = stack.enter_context(_sync(site, _KILLED, HEADWATER_FAILPOINTS=_KILL))
         tellers = [stack.enter_context(_teller(site, name, transfers)) for name in _TELLERS]
         say(", ".join(f"{name} writes in {region}" for name, region in _TELLERS.items()))
+        say("in each region a process brings the region's replica after main: one commit of main, one of the replica")
         _audit_while(lambda: doomed.is_at_work, site, lake, play)
-        left = _runs(site, _KILLED)[0]
-        say(f"the sync of {_KILLED} (process {doomed.pid}) {doomed.end} after its step {left.done}")
+        killed_at = site.app.clock.now()
+        left, to_copy = _left(site)
+        say(f"the sync of {_KILLED} (process {doomed.pid}) {doomed.end} in its step {left.next_step}")
+        say(f"its run {left.id} stays in the database, with {to_copy} files planned that nobody has noted as copied")
         syncs[_KILLED] = stack.enter_context(_sync(site, _KILLED))
         _audit_while(lambda: any(each.is_at_work for each in tellers), site, lake, play)
         play.tellers = [each.answer for each in tellers]
         _audit_while(lambda: _is_behind(site, syncs), site, lake, play)
     [taken_up] = [each for each in _runs(site, _KILLED) if each.id == left.id]
-    play.killed = {"region": _KILLED, "run": left.id, "after": left.done, "state": taken_up.state}
-    say(f"the next process took the same run up: it is {taken_up.state}")
+    ended = max(taken_up.ended.values())
+    play.killed = {
+        "region": _KILLED,
+        "run": left.id,
+        "after": left.done,
+        "state": taken_up.state,
+        "recovery_seconds": (ended - killed_at).total_seconds(),
+    }
+    say(
+        f"the next process waited for the dead one's lease, took the same run up after its step {left.done}, "
+        f"and it is {taken_up.state}, {play.killed['recovery_seconds']:.1f} s after the kill"
+    )
     _look_back(site, play)
     _read_alone(lake, site, play)
     wrong, audits = sum(play.wrong_audits.values()), sum(play.audits.values())
@@ -154,13 +168,15 @@ def play_regions(site: Site, console: Console, transfers: int) -> RegionsPlay:
 def print_regions(console: Console, play: RegionsPlay) -> None:
     """The replicas in a table: what each region read, and how long after `main` each step ended."""
     console.print()
-    title = "seconds from a commit to the end of each step"
-    lags = Table("step", *REGIONS, title=title, title_justify="left")
+    console.print("Seconds from a commit of main to the end of each step (median):")
+    lags = Table("step", *REGIONS)
     for step in STEPS:
         lags.add_row(str(step), *(f"{play.lag_seconds[region][str(step)]:.2f}" for region in REGIONS))
+    lags.add_row("the slowest commit", *(f"{play.slowest_seconds[region]:.2f}" for region in REGIONS))
     lags.add_row("commits", *(str(play.runs[region]) for region in REGIONS))
     console.print(lags)
-    books = Table("region", "audits", "wrong", "files", "balances", "entries", title="read alone", title_justify="left")
+    console.print("Each region read alone, with all others out of reach:")
+    books = Table("region", "audits", "wrong", "files", "balances", "entries")
     for region in REGIONS:
         alone = play.alone[region]
         counts = (play.audits[region], play.wrong_audits[region], play.files[region])
@@ -222,15 +238,24 @@ def _runs(site: Site, region: str) -> Sequence[Run]:
         return Runs(database).last(region, limit=1000)
 
 
+def _left(site: Site) -> tuple[Run, int]:
+    """What the killed sync left: its run, and how many of its files nobody has noted as copied."""
+    with site.app.open_database(site.url) as database:
+        runs = Runs(database)
+        return runs.last(_KILLED, limit=1)[0], runs.backlog(_KILLED).files
+
+
 def _look_back(site: Site, play: RegionsPlay) -> None:
     """How long the steps took, and whether the replicas are what they should be."""
     for region in REGIONS:
         done = [each for each in _runs(site, region) if each.state is RunState.DONE]
         play.runs[region] = len(done)
-        play.lag_seconds[region] = {
-            str(step): median((each.ended[step] - each.spec.target.created_at).total_seconds() for each in done)
+        lags = {
+            str(step): [(each.ended[step] - each.spec.target.created_at).total_seconds() for each in done]
             for step in STEPS
         }
+        play.lag_seconds[region] = {step: median(each) for step, each in lags.items()}
+        play.slowest_seconds[region] = max(lags[Step.OBSERVE])
         with site.app_of(region).open_sync(site.url, region) as ground:
             checker = Checker(ground.catalog, ground.files, ground.generation.registry, region)
             checked = checker.check(open_syncing(ground).status().replica)

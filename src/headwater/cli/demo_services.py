@@ -19,7 +19,8 @@ _BUCKET, _LAKE = "headwater-demo", "s3://headwater-demo/bank"
 @contextmanager
 def services_site(app: App, folder: Path) -> Iterator[Site]:
     """The services of three regions, started in `folder`, and gone with the block."""
-    names = ("postgres", "s3", "nessie", *devservices.regional_names(REGIONS))
+    doors = {region: f"s3@{region}" for region in REGIONS}
+    names = ("postgres", "s3", "nessie", *devservices.regional_names(REGIONS), *doors.values())
     try:
         found = devservices.up(names, folder, parent_bound=True, clock=app.clock, randomness=app.randomness)
         devservices.create_bucket(found["s3"], _BUCKET, app.clock)
@@ -30,7 +31,7 @@ def services_site(app: App, folder: Path) -> Iterator[Site]:
             {region: f"s3://{devservices.bucket_of(region)}/" for region in REGIONS},
             variables,
             {region: {"HEADWATER_SYNC_CATALOG": _lake_url(found[f"nessie@{region}"])} for region in REGIONS},
-            {region: _door(found.get(f"s3@{region}", found["s3"])) for region in REGIONS},
+            {region: _door(found[name]) for region, name in doors.items()},
         )
     finally:
         devservices.down(folder, purge=True, clock=app.clock)

@@ -34,6 +34,12 @@ def at_options(command: F) -> F:
     return click.option("--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to look at.")(command)
 
 
+def write_region_option(command: F) -> F:
+    """Adds `--region` to a command that writes."""
+    told = "Write in this region: its files go there; `region` of the settings by default."
+    return click.option("--region", metavar="R", help=told)(command)
+
+
 def split(app: App, words: tuple[str, ...], *names: str) -> tuple[str, tuple[str, ...]]:
     """The lake's URL and the other words; as many as there are names."""
     if len(words) == len(names) + 1:

@@ -6,7 +6,7 @@ import click
 
 from headwater.app import App
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import lake_and_rest, words_and
+from headwater.cli.lakes import lake_and_rest, words_and, write_region_option
 from headwater.cli.output import counted, json_option, print_json
 from headwater.kernel.errors import UsageError
 from headwater.publish.load.model import Format, Mode
@@ -22,6 +22,7 @@ _SHAPE = "[LAKE] TABLE FILE..."
 @click.option("--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to change.")
 @click.option("--actor", help="Who loads; the user's name by default.")
 @click.option("--message", help="Why, for the log.")
+@write_region_option
 @json_option
 @click.pass_obj
 def load(
@@ -33,11 +34,12 @@ def load(
     branch: str,
     actor: str | None,
     message: str | None,
+    region: str | None,
     as_json: bool,
 ) -> None:
     """Load Parquet, CSV, NDJSON or Arrow files into a table as one commit: append, merge by key, or overwrite."""
     url, table, files = _lake_table_and_files(app, words)
-    loaded = app.open_lake(url).load(
+    loaded = app.open_lake(url, region=region).load(
         table,
         files,
         mode,

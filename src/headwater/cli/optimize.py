@@ -16,7 +16,7 @@ from rich.progress import TaskID
 from headwater.app import App
 from headwater.catalog.model import TableKey
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import lake_and_rest, split, words, words_and
+from headwater.cli.lakes import lake_and_rest, split, words, words_and, write_region_option
 from headwater.cli.output import json_option, print_json, print_table
 from headwater.kernel.settings import user_name
 from headwater.publish.optimize.codec import encode_compactions
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def _common_options(command: F) -> F:
-    command = json_option(command)
+    command = write_region_option(json_option(command))
     command = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")(command)
     command = click.option("--actor", help="Who does it; the user's name by default.")(command)
     return click.option("--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to work on.")(command)
@@ -62,6 +62,7 @@ def optimize(
     branch: str,
     actor: str | None,
     dry_run: bool,
+    region: str | None,
     as_json: bool,
 ) -> None:
     """Write small files together and fold deletes into them: of some tables, or of all. Rows stay what they are.
@@ -70,7 +71,7 @@ def optimize(
     if its files are no longer what they were, and is left as it is.
     """
     url, tables = _lake_and_tables(app, words)
-    lake = app.open_lake(url, sweep=not dry_run)
+    lake = app.open_lake(url, sweep=not dry_run, region=region)
     with _shown_progress(quiet=as_json) as progress:
         found = lake.optimize(
             tables,
@@ -90,7 +91,15 @@ def optimize(
 @words_and("[TABLE...]")
 @_common_options
 @click.pass_obj
-def indices(app: App, words: tuple[str, ...], branch: str, actor: str | None, dry_run: bool, as_json: bool) -> None:
+def indices(
+    app: App,
+    words: tuple[str, ...],
+    branch: str,
+    actor: str | None,
+    dry_run: bool,
+    region: str | None,
+    as_json: bool,
+) -> None:
     """Build what tables declare and lack: sort order, Bloom filters, statistics. What is there stays as it is.
 
     \b
@@ -99,7 +108,7 @@ def indices(app: App, words: tuple[str, ...], branch: str, actor: str | None, dr
     headwater.statistics.partitions = true                   what is in each partition
     """
     url, tables = _lake_and_tables(app, words)
-    lake, who = app.open_lake(url, sweep=False), actor or user_name()
+    lake, who = app.open_lake(url, sweep=False, region=region), actor or user_name()
     with _shown_progress(quiet=as_json) as progress:
         found = lake.ensure_indices(tables, branch=branch, actor=who, dry_run=dry_run, progress=progress)
     _show(found, dry_run=dry_run, as_json=as_json)

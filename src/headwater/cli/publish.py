@@ -8,7 +8,7 @@ import click
 
 from headwater.app import App
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import split, words, words_and
+from headwater.cli.lakes import split, words, words_and, write_region_option
 from headwater.cli.output import counted, json_option, print_json, print_table, shown
 from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import parse_ulid
@@ -21,12 +21,21 @@ from headwater.publish.model import Recovered, Sidecar
 @click.option("--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to change.")
 @click.option("--actor", help="Who changes it; the user's name by default.")
 @click.option("--message", default="a transaction", show_default=True, help="Why, for the log.")
+@write_region_option
 @json_option
 @click.pass_obj
-def mutate(app: App, words: tuple[str, ...], branch: str, actor: str | None, message: str, as_json: bool) -> None:
+def mutate(
+    app: App,
+    words: tuple[str, ...],
+    branch: str,
+    actor: str | None,
+    message: str,
+    region: str | None,
+    as_json: bool,
+) -> None:
     """Run INSERT, UPDATE, DELETE and MERGE statements as one transaction: all of them land, or none."""
     url, statements = _lake_and_statements(app, words)
-    lake = app.open_lake(url)
+    lake = app.open_lake(url, region=region)
     with lake.transaction(branch=branch, actor=actor or user_name(), message=message) as transaction:
         counts = [transaction.sql(sql) for sql in statements]
     commit = transaction.commit

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from headwater.app import App
+from headwater.app import App, location_of
 from headwater.cli.lakes import words, words_and
 from headwater.cli.output import counted, json_option, print_json, print_table
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import CorruptError, UsageError
 from headwater.kernel.settings import user_name
 from headwater.regions.registry import Registry, load_registry
 from headwater.regions.registry.codec import to_values
-from headwater.regions.resolve import Resolver, sharing
+from headwater.regions.resolve import Resolver, sharing, uncovered
 from headwater.regions.rollout import Generation, Published
 
 expect_option = click.option(
@@ -34,12 +34,15 @@ def validate(file: Path, as_json: bool) -> None:
     """Check the registry in FILE, and tell the line of each mistake."""
     found = load_registry(file)
     if as_json:
-        print_json({"valid": True, "registry": to_values(found), "sharing": sharing(found)})
+        shown = {"registry": to_values(found), "sharing": sharing(found), "uncovered": uncovered(found)}
+        print_json({"valid": True, **shown})
         return
     click.echo(f"{file} is valid: {_counted(found)}")
     for region, prefixes in sharing(found).items():
         if len(prefixes) > 1:
             click.echo(f"note: in {region} a run refuses files of one name under {', '.join(prefixes)}")
+    for name in uncovered(found):
+        click.echo(f"note: no source covers {found.region(name).local_prefix}: what is written in {name} stays there")
 
 
 @registry.command("publish")
@@ -52,6 +55,7 @@ def publish(app: App, words: tuple[str, ...], valid_from: str | None, expect: in
     """Publish the registry in FILE as the next generation."""
     lake, (name,) = _split(app, words, "FILE")
     found = load_registry(Path(name))
+    _refuse_links(found)
     publisher = app.open_publisher(lake)
     before = publisher.newest()
     moment = None if valid_from is None else _moment(valid_from)
@@ -152,6 +156,14 @@ def _split(
     )
 
 
+def _refuse_links(rules: Registry) -> None:
+    """A folder is named by where it is: that is how tables name their files, and no rule would cover them."""
+    overrides = [each.match_from for each in rules.overrides]
+    for prefix in (*(each.local_prefix for each in rules.regions), *rules.sources, *overrides):
+        if prefix.startswith("file:") and (real := f"{location_of(prefix)}/") != prefix:
+            raise UsageError(f"{prefix} leads through a link to {real}", hint=f"write {real}", path=prefix)
+
+
 def _asked(app: App, published: Published, number: int | None) -> Generation:
     if number is None:
         return published.in_force(app.clock.now())
@@ -160,11 +172,23 @@ def _asked(app: App, published: Published, number: int | None) -> Generation:
 
 def _show_history(app: App, published: Published, *, as_json: bool) -> None:
     newest = published.newest()
-    everything = [] if newest is None else list(published.history(newest.pointer))
+    everything: list[Generation] = []
+    broken: CorruptError | None = None
+    try:
+        everything += [] if newest is None else published.history(newest.pointer)
+    except CorruptError as error:
+        broken = error  # those before it cannot be reached; those after it are shown all the same
     if as_json:
         print_json([_summary(each) for each in everything])
-        return
-    now = app.clock.now()
+    elif newest is None:
+        click.echo("nothing was published here")
+    elif everything:
+        _print_history(everything, app.clock.now())
+    if broken is not None:
+        raise broken
+
+
+def _print_history(everything: list[Generation], now: datetime) -> None:
     current = next((each.number for each in everything if each.valid_from <= now), None)
     rows = [
         (
@@ -176,10 +200,7 @@ def _show_history(app: App, published: Published, *, as_json: bool) -> None:
         )
         for each in everything
     ]
-    if rows:
-        print_table(("generation", "state", "valid from", "actor", "note"), rows)
-    else:
-        click.echo("nothing was published here")
+    print_table(("generation", "state", "valid from", "actor", "note"), rows)
 
 
 def _print_generation(found: Generation) -> None:
@@ -190,6 +211,9 @@ def _print_generation(found: Generation) -> None:
     print_table(("region", "local prefix", "branch"), regions)
     click.echo()
     print_table(("source",), [(each,) for each in rules.sources])
+    policy = rules.dest_policy
+    promise = "" if policy.ensure_local_prefix else ", and need not be local to be read"
+    click.echo(f"they go to {policy.region or 'the region that asks'}{promise}")
     if rules.overrides:
         click.echo()
         rows = [(each.match_from, each.to_region, each.reason) for each in rules.overrides]

@@ -9,7 +9,7 @@ import click
 
 from headwater.app import App
 from headwater.catalog.names import DEFAULT_BRANCH
-from headwater.cli.lakes import at_options, lake_and_rest, open_to_read, split, words_and
+from headwater.cli.lakes import at_options, lake_and_rest, open_to_read, split, words_and, write_region_option
 from headwater.cli.output import json_option, print_json, shown
 from headwater.kernel.errors import UsageError
 from headwater.kernel.settings import user_name
@@ -29,6 +29,7 @@ def schema() -> None:
 @click.option("--actor", help="Who changes it; the user's name by default.")
 @click.option("--message", help="Why, for the log; what changes by default.")
 @click.option("--dry-run", is_flag=True, help="Look whether it could be done, say what, and do nothing.")
+@write_region_option
 @json_option
 @click.pass_obj
 def apply(
@@ -38,6 +39,7 @@ def apply(
     actor: str | None,
     message: str | None,
     dry_run: bool,
+    region: str | None,
     as_json: bool,
 ) -> None:
     """Apply a script of DDL as one commit: all of it lands, or nothing.
@@ -60,7 +62,7 @@ def apply(
     timestamptz_ns, string, uuid, binary, fixed(n), unknown, struct<a: int>, array<int>, map<string, int>.
     """
     url, (file,) = split(app, words, "FILE.sql|-")
-    applied = app.open_lake(url, sweep=not dry_run).apply(
+    applied = app.open_lake(url, sweep=not dry_run, region=region).apply(
         _script(file), branch=branch, actor=actor or user_name(), message=message, dry_run=dry_run
     )
     if as_json:

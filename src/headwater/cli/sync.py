@@ -6,22 +6,24 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import click
 
 from headwater.app import App
 from headwater.catalog.model import TableKey
+from headwater.cli.exporting import exported
 from headwater.cli.lakes import split, words
-from headwater.cli.output import counted, json_option, print_json, print_table
+from headwater.cli.output import counted, json_option, print_json
+from headwater.cli.sync_shapes import checked_shape, print_checked, print_status, run_shape, spec_shape, status_shape
 from headwater.kernel.errors import ConflictError, CorruptError, UnavailableError, UsageError
 from headwater.kernel.logs import Log
-from headwater.sync.check.model import Checked
 from headwater.sync.check.protocol import Checker
 from headwater.sync.lease import RegionLease, leased
 from headwater.sync.opening import Ground, open_syncing
-from headwater.sync.protocol import Goals, Status
-from headwater.sync.runs.model import History, Run, RunSpec, RunState, Step
+from headwater.sync.outlook import look_ahead
+from headwater.sync.protocol import Goals
+from headwater.sync.runs.model import History, Run, RunState, Step
 
 region_option = click.option("--region", required=True, metavar="R", help="The region whose replica it is.")
 history_option = click.option(
@@ -93,7 +95,9 @@ def step(app: App, words: tuple[str, ...], region: str, history: str | None, as_
         raise UsageError(f"there is no step {name!r}", hint=", ".join(Step))
     with leased_ground(app, lake, region) as (ground, lease):
         goals = goals_of(app, ground, (), history)
-        found = open_syncing(ground, lease).advance(goals, lease, Step(name), told=lambda *_: None)
+        syncing = open_syncing(ground, lease)
+        with exported(app, syncing):
+            found = syncing.advance(goals, lease, Step(name), told=lambda *_: None)
     if as_json:
         print_json({"region": region, "run": None if found is None else run_shape(found)})
     elif found is None:
@@ -113,9 +117,9 @@ def status(app: App, words: tuple[str, ...], region: str, as_json: bool) -> None
     with app.open_sync(lake, region) as ground:
         found = open_syncing(ground).status()
     if as_json:
-        print_json(_status_shape(found, app))
+        print_json(status_shape(found, app))
     else:
-        _print_status(found, app)
+        print_status(found, app)
 
 
 @sync.command("plan")
@@ -144,11 +148,18 @@ def check(app: App, words: tuple[str, ...], region: str, deep: bool, as_json: bo
     lake, _ = split(app, words)
     with app.open_sync(lake, region) as ground:
         checker = Checker(ground.catalog, ground.files, ground.generation.registry, region)
-        found = checker.check(open_syncing(ground).status().replica, app.count_rows() if deep else None)
+        count_rows = app.count_rows(ground.generation.registry) if deep else None
+        replica = open_syncing(ground).status().replica
+        found = checker.check(replica, count_rows)
+    if replica.origin is None and not found.tables:
+        # Nothing was found wrong because there is nothing: that proves no replica.
+        raise UsageError(
+            f"the replica of {region} shows nothing yet", hint="`headwater sync run` brings it up", region=region
+        )
     if as_json:
-        print_json(_checked_shape(found))
+        print_json(checked_shape(found))
     else:
-        _print_checked(found)
+        print_checked(found)
     if not found.is_sound:
         first = found.findings[0]
         raise CorruptError(
@@ -156,34 +167,6 @@ def check(app: App, words: tuple[str, ...], region: str, deep: bool, as_json: bo
             hint=f"{counted(len(found.findings), 'finding')}; `sync run` goes on from the last good state",
             region=region,
         )
-
-
-def _checked_shape(found: Checked) -> dict[str, object]:
-    return {
-        "region": found.region,
-        "head": found.head,
-        "origin": found.origin,
-        "sound": found.is_sound,
-        "tables": found.tables,
-        "files": found.files,
-        "exempt": list(found.exempt),
-        "rows": found.rows,
-        "findings": [
-            {"table": each.table, "fault": str(each.fault), "path": each.path, "detail": each.detail}
-            for each in found.findings
-        ],
-    }
-
-
-def _print_checked(found: Checked) -> None:
-    if found.findings:
-        rows = [(each.table, str(each.fault), each.path, each.detail) for each in found.findings]
-        print_table(("table", "fault", "path", "detail"), rows)
-    for each in found.exempt:
-        click.echo(f"kept elsewhere by an override: {each}")
-    click.echo(f"{found.region}: {counted(found.tables, 'table')}, {counted(found.files, 'file')} looked at")
-    for table, count in found.rows.items():
-        click.echo(f"{table}: {counted(count, 'row')}, the same as main")
 
 
 def goals_of(app: App, ground: Ground, tables: tuple[str, ...], history: str | None) -> Goals:
@@ -210,7 +193,9 @@ def _catch_up(app: App, lake: str, region: str, tables: tuple[str, ...], history
             click.echo(f"{run.spec.target.hash[:12]}  {step}")
 
     with leased_ground(app, lake, region) as (ground, lease):
-        runs = open_syncing(ground, lease).catch_up(goals_of(app, ground, tables, history), lease, told=told)
+        syncing = open_syncing(ground, lease)
+        with exported(app, syncing):
+            runs = syncing.catch_up(goals_of(app, ground, tables, history), lease, told=told)
     if as_json:
         print_json({"region": region, "runs": [run_shape(each) for each in runs]})
         return
@@ -223,78 +208,17 @@ def _print_next(
 ) -> None:
     with app.open_sync(lake, region) as ground:
         spec = open_syncing(ground).next_spec(goals_of(app, ground, tables, history))
+        ahead = None if spec is None else look_ahead(ground, spec)
     if as_json:
-        print_json({"region": region, "next": None if spec is None else _spec_shape(spec)})
+        shape = None if spec is None or ahead is None else {**spec_shape(spec), "plan": asdict(ahead)}
+        print_json({"region": region, "next": shape})
     elif spec is None:
         click.echo(f"{region} shows what main shows")
     else:
         since = "everything" if spec.shown is None else f"what changed since {spec.shown.hash[:12]}"
         way = ", straight to the newest" if spec.is_forward else ""
         click.echo(f"{region} goes to {spec.target.hash[:12]}{way}: {since}")
-
-
-def run_shape(run: Run) -> dict[str, object]:
-    """A run, as machines see it."""
-    return {
-        "run": run.id,
-        "state": str(run.state),
-        "done": None if run.done is None else str(run.done),
-        "began_at": run.began_at,
-        "ended": {str(step): at for step, at in run.ended.items()},
-        "promoted": run.promoted,
-        "error": run.error,
-        **_spec_shape(run.spec),
-    }
-
-
-def _spec_shape(spec: RunSpec) -> dict[str, object]:
-    return {
-        "region": spec.region,
-        "target": spec.target.hash,
-        "target_created_at": spec.target.created_at,
-        "shown": None if spec.shown is None else spec.shown.hash,
-        "replica_head": spec.replica_head,
-        "registry_generation": spec.generation,
-        "history": str(spec.history),
-        "tables": None if spec.tables is None else [str(each) for each in spec.tables],
-        "fast_forward": spec.is_forward,
-        "shipped": str(spec.shipped),
-    }
-
-
-def _status_shape(found: Status, app: App) -> dict[str, object]:
-    origin, waiting = found.replica.origin, found.pending
-    return {
-        "region": found.region,
-        "branch": found.replica.branch,
-        "head": found.replica.head,
-        "origin": None if origin is None else {"hash": origin.hash, "created_at": origin.created_at},
-        "pending_commits": 0 if waiting is None else waiting.count,
-        "oldest_pending_age_seconds": _age_seconds(found, app),
-        "backlog": {"files": found.backlog.files, "bytes": found.backlog.size_bytes},
-        "pressure": list(found.pressure.reasons),
-        "runs": [run_shape(each) for each in found.runs],
-    }
-
-
-def _age_seconds(found: Status, app: App) -> float:
-    if found.pending is None:
-        return 0.0
-    return max(0.0, (app.clock.now() - found.pending.oldest.created_at).total_seconds())
-
-
-def _print_status(found: Status, app: App) -> None:
-    origin = "nothing yet" if found.replica.origin is None else f"main at {found.replica.origin.hash[:12]}"
-    lag = _age_seconds(found, app)
-    lacks = "all of it" if found.pending is None else f"{counted(found.pending.count, 'commit')} behind, {lag:.0f} s"
-    click.echo(f"{found.region} ({found.replica.branch}) shows {origin}: {lacks}")
-    if found.backlog.files:
-        click.echo(f"to copy: {counted(found.backlog.files, 'file')}, {found.backlog.size_bytes} bytes")
-    for reason in found.pressure.reasons:
-        click.echo(f"warning: {reason}")
-    if found.runs:
-        rows = [
-            (each.id, str(each.state), str(each.done or "-"), each.spec.target.hash[:12], each.error or "")
-            for each in found.runs
-        ]
-        print_table(("run", "state", "last step", "target", "error"), rows)
+        if ahead is not None:
+            copied = "" if ahead.copied_files is None else f", {ahead.copied_files} of them to copy"
+            size = "" if ahead.copied_bytes is None else f" ({ahead.copied_bytes} bytes)"
+            click.echo(f"{counted(len(ahead.tables), 'table')}, {counted(ahead.files, 'file')}{copied}{size}")

@@ -61,6 +61,9 @@ def statement_failure(error: DBAPIError | PoolTimeoutError, label: str) -> Headw
     message = f"{label}: {text}"
     if kind is ConflictError:
         return ConflictError(message, hint="read again, then retry", database=label)
+    if kind is UnavailableError and not isinstance(error.orig, sqlite3.Error):
+        hint = "is the server up, and are address and password in the setting `database` right?"
+        return UnavailableError(message, hint=hint, database=label)
     return kind(message, database=label)
 
 

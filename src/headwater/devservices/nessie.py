@@ -93,11 +93,23 @@ class Nessie:
             # The Iceberg REST catalog, for engines that know no other way to Nessie.
             "nessie.catalog.default-warehouse": _WAREHOUSE,
             f"nessie.catalog.warehouses.{_WAREHOUSE}.location": f"s3://{s3.bucket_of(self.region)}/",
+            **self._replica(),
             f"{objects}.endpoint": place.running[s3.SERVICE].url,
             f"{objects}.region": "us-east-1",
             f"{objects}.path-style-access": "true",
             f"{objects}.request-signing-enabled": "false",
             f"{objects}.access-key": f"urn:nessie-secret:quarkus:{_SECRET}",
+        }
+
+    def _replica(self) -> dict[str, str]:
+        """A warehouse that is the region's replica, for engines that can name a warehouse but no branch (DuckDB)."""
+        if self.region is None:
+            return {}
+        branch = f"main_replica_{self.region}"
+        warehouse = f"nessie.catalog.warehouses.{branch}"
+        return {
+            f"{warehouse}.location": f"s3://{s3.bucket_of(self.region)}/",
+            f"{warehouse}.iceberg-config-overrides.prefix": branch,
         }
 
     def check(self, _place: Place, ports: tuple[int, ...]) -> None:

@@ -180,6 +180,9 @@ class SyncSettings(_Section):
     stale_after_seconds: Seconds = Field(300.0, description="Lag from which readers are sent to `main`.")
     well_for_seconds: Seconds = Field(120.0, description="How long a replica is well before they come back.")
     verify_concurrency: int = Field(32, ge=1, le=1024, description="Copies that are looked at, or read, at a time.")
+    metrics_file: str | None = Field(
+        None, description="File in which a sync keeps its metrics, for the node exporter of Prometheus; `….prom`."
+    )
 
 
 class QuerySettings(_Section):

@@ -81,11 +81,14 @@ def _judge_rows(
     options: QueryOptions,
     brought: Mapping[TableKey, Mapping[int, Sequence[LiveFile]]],
 ) -> dict[TableKey, Content | None]:
+    asked = {each.key: columns for each in arrivals if (columns := columns_needed(each.after))}
+    if not asked:
+        return {}  # nothing is demanded of any row, so no question is asked
     shown = {each.key: _with_nulls(each.after) for each in arrivals}
     questions = Questions(state, options, pending=Pending(overrides=shown))
     changed: dict[TableKey, Changed] = {}
     for each in arrivals:
-        needed = columns_needed(each.after)
+        needed = asked.get(each.key)
         if not needed or (each.after.current_snapshot_id is None and each.before is None):
             continue
         if each.is_judged_whole:

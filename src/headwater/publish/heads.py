@@ -60,6 +60,12 @@ class Heads:
         """The content at this id of the sequence."""
         return replace(content, metadata_location=f"{self._location}/{self.sequence(path).namespace.path_of(number)}")
 
+    def remembered(self, content: TableContent) -> bytes | None:
+        """The document of this version, if it is the latest that this process has seen of its table, or has written."""
+        place = self.place_of(content)
+        entry = self.sequence(place[0]).remembered(place[1]) if place is not None else None
+        return entry.payload if entry is not None else None
+
     def is_taken(self, head: PlannedHead) -> bool:
         """Whether somebody sits where the head is to move."""
         return _writer(self.sequence(head.path), head.planned_id) is not None

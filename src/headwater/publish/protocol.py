@@ -209,10 +209,12 @@ class Publisher:
             with self._losing(sidecar, each):
                 move.create()
             hit(Failpoint.PUBLISH_AFTER_HEAD)
-        self._workers.each(Move.sync, moves)
-        for each, move in zip(planned, moves, strict=True):
-            with self._losing(sidecar, each):
-                move.settle()
+
+        def settle(moved: tuple[Planned, Move]) -> None:
+            with self._losing(sidecar, moved[0]):
+                moved[1].settle()
+
+        self._workers.each(settle, list(zip(planned, moves, strict=True)))
 
     @contextmanager
     def _losing(self, sidecar: Sidecar, planned: Planned) -> Iterator[None]:

@@ -80,8 +80,12 @@ class History:
 
     def known(self, number: int) -> Entry:
         """The same for an id that is certainly in the history: from memory if it was the latest that was seen here."""
+        return self.remembered(number) or self.read(number)
+
+    def remembered(self, number: int) -> Entry | None:
+        """The entry at this id, if it was the latest that was seen here."""
         hint = self._hint
-        return hint if hint is not None and hint.id == number else self.read(number)
+        return hint if hint is not None and hint.id == number else None
 
     def settle(self, number: int) -> None:
         """Make sure that an entry that was seen stays: others may have died before theirs was durable."""

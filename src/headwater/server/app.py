@@ -64,10 +64,8 @@ def create_app(serving: Serving, *, routers: tuple[APIRouter, ...] = ()) -> Fast
         redirect_slashes=False,
     )
     app.state.serving = serving
-    app.include_router(lake_api.router)
-    app.include_router(lake_api_reading.router)
-    app.include_router(_own_routes())
-    for each in routers:
+    # Other protocols first: they know their addresses by a prefix, and whoever asks them waits for no other route.
+    for each in (*routers, lake_api.router, lake_api_reading.router, _own_routes()):
         app.include_router(each)
     app.add_exception_handler(HeadwaterError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)

@@ -3,6 +3,6 @@
 Importing this package needs no PySpark; calling it does.
 """
 
-from headwater.spark.session import iceberg_jars, s3_file_io, ship_package, spark_session
+from headwater.spark.session import iceberg_jars, s3_file_io, s3_properties, ship_package, spark_session
 
-__all__ = ["iceberg_jars", "s3_file_io", "ship_package", "spark_session"]
+__all__ = ["iceberg_jars", "s3_file_io", "s3_properties", "ship_package", "spark_session"]

@@ -79,18 +79,19 @@ def iceberg_jars(cache: Path, *, s3: bool) -> tuple[Path, ...]:
 
 def s3_file_io(catalog: str, s3: S3Settings) -> dict[str, str]:
     """Configuration by which an Iceberg catalog reads and writes S3. It holds the secret key: do not print it."""
-    prefix = f"{_CATALOG}{catalog}."
-    values = {
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "client.region": s3.region,
-        "s3.path-style-access": "false" if s3.virtual_hosted else "true",
-    }
+    values = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **s3_properties(s3)}
+    return {f"{_CATALOG}{catalog}.{key}": value for key, value in values.items()}
+
+
+def s3_properties(s3: S3Settings) -> dict[str, str]:
+    """The same as Iceberg's own properties. They hold the secret key, too."""
+    values = {"client.region": s3.region, "s3.path-style-access": "false" if s3.virtual_hosted else "true"}
     if s3.endpoint:
         values["s3.endpoint"] = s3.endpoint
     if s3.access_key_id and s3.secret_access_key:
         values["s3.access-key-id"] = s3.access_key_id
         values["s3.secret-access-key"] = s3.secret_access_key.get_secret_value()
-    return {prefix + key: value for key, value in values.items()}
+    return values
 
 
 def ship_package(session: SparkSession) -> Path:

@@ -68,10 +68,14 @@ class RegionLease:
         self._thread.start()
 
     def stop(self) -> None:
-        """Give it back."""
+        """Give it back; who cannot be told that it is free finds out when the lease ends."""
         self._over.set()
         self._thread.join()
-        self._held.release()
+        try:
+            self._held.release()
+        except HeadwaterError as error:
+            # What was done under it is done, or has failed for a reason of its own.
+            _log.warning("a lease was not given back, and ends by itself", key=self._held.key, error=str(error))
 
     def _keep(self) -> None:
         while not self._over.wait(self._every_seconds):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from headwater.catalog.model import Commit
+from headwater.catalog.model import Commit, TableKey
 from headwater.catalog.names import DEFAULT_BRANCH
 
 # The branch that replicas follow.
@@ -22,6 +23,8 @@ LOCALIZE_ENDED_AT = "localize_end_ts"
 REPLICA_CREATED_AT = "replica_commit_created_ts"
 # By which mapping, history and writer its files were localised: with another one nothing of it is taken for known.
 MADE_WITH = "headwater.sync.made-with"
+# Names that the replica does not show as its origin has them: subsets have gone on with them, or made room for others.
+AHEAD = "headwater.sync.ahead"
 # A property of a commit of `main`, by writers that say when the last of their files was stored.
 WRITE_ENDED_AT = "writer_data_write_end_ts"
 
@@ -36,16 +39,25 @@ class Origin:
 
 @dataclass(frozen=True)
 class Replica:
-    """A replica branch as it stands; one that was never promoted has no origin."""
+    """A replica branch as it stands; one that was never promoted has no origin, and one that is not there no head.
+
+    `ahead` are the names that it does not show as its origin has them.
+    """
 
     branch: str
     head: str
     origin: Origin | None = None
     made_with: str | None = None
+    ahead: tuple[TableKey, ...] = ()
 
     def shown(self, made_with: str) -> Origin | None:
         """The origin, if what it shows was localised in just this way."""
         return self.origin if self.made_with == made_with else None
+
+    def is_at(self, target: Origin, made_with: str) -> bool:
+        """Whether it shows just that, all of it, localised in just this way."""
+        shown = self.shown(made_with)
+        return shown is not None and shown.hash == target.hash and not self.ahead
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,20 @@ def origin_of(properties: Mapping[str, str]) -> Origin | None:
     """The origin that the properties of a replica's commit name; None when they name none that can be read."""
     named, created = properties.get(ORIGIN_HASH), moment(properties.get(ORIGIN_CREATED_AT))
     return None if not named or created is None else Origin(named, created)
+
+
+def ahead_of(properties: Mapping[str, str]) -> tuple[TableKey, ...] | None:
+    """The names that a replica does not show as its origin has them; None when that cannot be read."""
+    try:
+        return tuple(TableKey(tuple(each[:-1]), each[-1]) for each in json.loads(properties.get(AHEAD, "[]")))
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def ahead(keys: Iterable[TableKey]) -> dict[str, str]:
+    """The property that says so; none when there are none."""
+    names = sorted({each.elements for each in keys})
+    return {AHEAD: json.dumps(names, ensure_ascii=False)} if names else {}
 
 
 def times_of(properties: Mapping[str, str]) -> Times | None:

@@ -11,23 +11,29 @@ from typing import Protocol
 from headwater.catalog.port import Catalog
 from headwater.database import Database
 from headwater.kernel.clock import Clock
+from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.ids import Ulid
+from headwater.kernel.logs import Log
 from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness
 from headwater.kernel.settings import Settings
 from headwater.regions import outputs as listed
 from headwater.regions.claims import ClaimRun, Claims
+from headwater.regions.registry import Region
 from headwater.regions.rollout import Generation
 from headwater.sync.catchup.model import Limits
 from headwater.sync.copy.metrics import Meter
 from headwater.sync.copy.opening import open_ports
 from headwater.sync.copy.protocol import Copier
 from headwater.sync.lease import RegionLease
+from headwater.sync.localise.codec import digest_named
 from headwater.sync.localise.mapping import RegistryMapping
 from headwater.sync.localise.model import WRITER_VERSION, Output, Place
+from headwater.sync.observe.heartbeat import Heartbeat
 from headwater.sync.observe.protocol import Observer
 from headwater.sync.plan.model import BatchLimits
 from headwater.sync.plan.presence import HeadPresence
-from headwater.sync.plan.protocol import BeingDeletedError, Planning
+from headwater.sync.plan.protocol import BeingDeletedError, Planning, remove_lists
 from headwater.sync.promote.protocol import Promoter
 from headwater.sync.protocol import Goals, Syncing, Workshop
 from headwater.sync.runs.model import History, Run, RunState, Shipped
@@ -35,6 +41,8 @@ from headwater.sync.runs.store import Runs
 from headwater.sync.steps import Helpers, Parts, Steps
 from headwater.sync.verify.protocol import Verifier
 from headwater.tables.files import Files
+
+_log = Log("sync")
 
 # Opens the helpers of a run; None: there are none, and everything is done here.
 OpenHelpers = Callable[[Run, ClaimRun], Helpers]
@@ -122,6 +130,14 @@ def open_syncing(ground: Ground, lease: RegionLease | None = None) -> Syncing:
         runs=Runs(ground.database),
         promoter=_promoter(ground),
         workshop=_workshop(ground, lease),
+        heartbeat=Heartbeat(
+            ground.catalog,
+            ground.regional,
+            region=ground.region,
+            clock=ground.clock,
+            randomness=ground.randomness,
+            metrics=ground.metrics,
+        ),
         limits=Limits(
             sync.forward_commits,
             timedelta(seconds=sync.forward_after_seconds),
@@ -146,7 +162,7 @@ def open_planning(ground: Standing, run: Run, claims: Claims, claimed: ClaimRun)
         ground.generation.resolver(ground.region),
         HeadPresence(ground.files, workers=sync.verify_concurrency),
         claim,
-        f"{region.reserved_prefix}sync/{run.id}",
+        f"{_lists_folder(region)}{run.id}",
         BatchLimits(sync.batch_files, sync.batch_bytes),
         run.spec.shipped,
     )
@@ -171,18 +187,13 @@ class _Recorded:
 
     def record(self, outputs: Sequence[Output]) -> None:
         """List and claim."""
-        region = self.claimed.region
+        region, generation = self.claimed.region, self.generation
         self.listing.record(
-            listed.Output(region, each.location, str(each.kind), _digest(each.location), each.source, self.generation)
+            listed.Output(region, each.location, str(each.kind), digest_named(each.location), each.source, generation)
             for each in outputs
         )
         if deleting := self.claims.claim(self.claimed, [each.location for each in outputs]).deleting:
             raise BeingDeletedError(region, deleting)
-
-
-def _digest(location: str) -> str:
-    """The digest in an output's name (localise/codec.py)."""
-    return location.rpartition("/")[2].partition(".")[0].partition("-")[0]
 
 
 def _promoter(ground: Ground) -> Promoter:
@@ -241,8 +252,26 @@ def _workshop(ground: Ground, lease: RegionLease | None) -> Workshop:
         ended = runs.run(run.id)
         if ended is not None and ended.state is not RunState.RUNNING:
             claims.release(claimed)
+            _remove_lists(ground, runs)
 
     return opened
+
+
+def _lists_folder(region: Region) -> str:
+    return f"{region.reserved_prefix}sync/"
+
+
+def _remove_lists(ground: Ground, runs: Runs) -> None:
+    """Of every run that has ended, so that what one left behind goes with the next; that it fails does no harm."""
+
+    def is_ended(run: str) -> bool:
+        found = runs.run(Ulid(run))
+        return found is not None and found.state is not RunState.RUNNING
+
+    try:
+        remove_lists(ground.files, _lists_folder(ground.generation.registry.region(ground.region)), is_ended)
+    except HeadwaterError as error:
+        _log.warning("lists of what was copied stay for now", region=ground.region, error=str(error))
 
 
 def _renew(claims: Claims, claimed: ClaimRun, lease_seconds: float) -> None:

@@ -21,16 +21,24 @@ here, a run with the steps that were noted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from headwater.catalog.errors import BehindHorizonError, CommitNotFoundError
 from headwater.catalog.model import TableKey
 from headwater.catalog.port import Catalog
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import ConflictError, HeadwaterError, OutcomeUnknownError, RefusedError, UnavailableError
+from headwater.kernel.errors import (
+    ConflictError,
+    HeadwaterError,
+    OutcomeUnknownError,
+    RefusedError,
+    UnavailableError,
+    UsageError,
+)
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.logs import Log
 from headwater.kernel.metrics import Metrics
@@ -38,8 +46,10 @@ from headwater.kernel.randomness import Randomness
 from headwater.sync.catchup.decide import next_target, pressure
 from headwater.sync.catchup.model import Limits, Pending, Pressure
 from headwater.sync.catchup.protocol import pending
+from headwater.sync.copy.metrics import BACKLOG_BYTES, BACKLOG_FILES
 from headwater.sync.model import ORIGIN_BRANCH, Origin, Replica, origin_to_show
-from headwater.sync.observe.metrics import FAST_FORWARDS, OLDEST_PENDING
+from headwater.sync.observe.heartbeat import Heartbeat
+from headwater.sync.observe.metrics import CONFLICTS, FAST_FORWARDS, OLDEST_PENDING
 from headwater.sync.promote.model import Next
 from headwater.sync.promote.protocol import Promoter, is_part_of
 from headwater.sync.runs.decide import reason_to_abandon
@@ -48,6 +58,9 @@ from headwater.sync.runs.store import Runs
 from headwater.sync.steps import Steps
 
 _log = Log("sync")
+
+# So often a run is planned anew at once when what it rests on has changed.
+PLANNED_ANEW = 3
 
 
 class Leased(Protocol):
@@ -127,6 +140,7 @@ class Syncing:
         runs: Runs,
         promoter: Promoter,
         workshop: Workshop,
+        heartbeat: Heartbeat,
         limits: Limits,
         clock: Clock,
         randomness: Randomness,
@@ -138,16 +152,22 @@ class Syncing:
         self._runs = runs
         self._promoter = promoter
         self._workshop = workshop
+        self._heartbeat = heartbeat
         self._limits = limits
         self._clock = clock
         self._randomness = randomness
         self._metrics = metrics
+        for counter in (CONFLICTS, FAST_FORWARDS):
+            metrics.count(counter, 0, region=region)  # so that a first one is seen as one
 
     def status(self) -> Status:
         """How the region stands; changes nothing but the levels of its metrics."""
-        replica = self._promoter.replica(self._branch)
+        replica = self._promoter.look(self._branch)
         waiting = self._pending(replica)
         backlog = self._runs.backlog(self._region)
+        self._metrics.level(BACKLOG_FILES, backlog.files, region=self._region)
+        self._metrics.level(BACKLOG_BYTES, backlog.size_bytes, region=self._region)
+        self._heartbeat.look()
         raised = pressure(waiting, backlog.size_bytes, self._clock.now(), self._limits)
         return Status(self._region, replica, waiting, backlog, raised, self._runs.last(self._region))
 
@@ -157,12 +177,17 @@ class Syncing:
         `told` hears of each step that has ended.
         """
         self._runs.take(self._region, leased.fence)
+        self._heartbeat.beat()
+        self._promoter.replica(self._branch)  # which makes the branch
         newest = origin_to_show(self._catalog.commit_at(self._catalog.ref(ORIGIN_BRANCH).hash))
         done: list[Run] = []
         while (run := self._next(goals, leased.fence)) is not None:
             done.append(self._carry_out(run, leased, told))
             if goals.is_one_run:
                 return tuple(done)
+            if done[-1].state is RunState.ABANDONED:
+                self._refuse_to_turn(done)
+                continue  # planned anew: the replica does not show it yet
             if run.spec.target == newest or run.spec.target.created_at > newest.created_at:
                 break  # whoever writes without a pause does not keep us here
         self._is_forward()
@@ -174,6 +199,8 @@ class Syncing:
         For schedulers that want each step as a task of its own. Steps that have to be done again are.
         """
         self._runs.take(self._region, leased.fence)
+        self._heartbeat.beat()
+        self._promoter.replica(self._branch)  # which makes the branch
         run = self._next(goals, leased.fence)
         if run is None:
             self._is_forward()
@@ -182,15 +209,19 @@ class Syncing:
         return self._carry_out(run, leased, told, until=until)
 
     def next_spec(self, goals: Goals) -> RunSpec | None:
-        """What the next run would be; None when the replica shows everything."""
-        replica = self._promoter.replica(self._branch)
+        """What the next run would be; None when the replica shows everything. Changes nothing."""
+        replica = self._promoter.look(self._branch)
         shown = replica.shown(goals.made_with)
         if goals.is_one_run:
             newest = self._pending(Replica(self._branch, replica.head))
             if newest is None:
                 return None
+            self._refuse_unknown(goals.tables or (), newest.newest, replica)
             return self._spec(goals, replica, goals.cutover or newest.newest, is_forward=False)
         waiting = self._pending(Replica(self._branch, replica.head, shown))
+        if replica.ahead:
+            # After a subset straight to the newest: on the way there, its tables would be seen to go back.
+            waiting = pending(self._catalog, None, at_most=1)
         target = next_target(
             waiting,
             self._clock.now(),
@@ -198,6 +229,18 @@ class Syncing:
             is_forward_asked=self._runs.forward_is_asked(self._region) or self._is_stuck(waiting),
         )
         return None if target is None else self._spec(goals, replica, target.origin, is_forward=target.is_forward)
+
+    def _refuse_unknown(self, tables: Sequence[TableKey], target: Origin, replica: Replica) -> None:
+        """A subset names what is there, or what the replica still shows."""
+        known = {*self._catalog.content(target.hash, tables)}
+        known |= {*self._catalog.content(replica.head, tables)} if replica.head else set()
+        unknown = [str(each) for each in tables if each not in known]
+        if unknown:
+            raise UsageError(
+                f"neither main nor the replica of {self._region} has a table {unknown[0]}",
+                hint="`headwater tables` lists those of main",
+                tables=unknown,
+            )
 
     def _is_stuck(self, waiting: Pending | None) -> bool:
         """Whether the last run failed on the commit that is next: what has come since may have repaired it."""
@@ -223,6 +266,7 @@ class Syncing:
         """The run that is under way, if it can be gone on with, or a new one."""
         found, wanted = self._runs.running(self._region), self.next_spec(goals)
         if found is not None:
+            found = self._with_its_commit(found, fence)
             reason = self._reason_to_abandon(found, wanted, goals)
             if reason is None:
                 return found
@@ -237,21 +281,53 @@ class Syncing:
         return self._runs.begin(new_ulid(self._clock, self._randomness), wanted, fence)
 
     def _reason_to_abandon(self, found: Run, wanted: RunSpec | None, goals: Goals) -> str | None:
-        replica = self._promoter.replica(self._branch)
+        replica = self._promoter.look(self._branch)
         compared = wanted or self._spec(goals, replica, found.spec.target, is_forward=False)
         main = self._catalog.ref(ORIGIN_BRANCH).hash
         is_on_main = is_part_of(self._catalog, found.spec.target, main)
-        return reason_to_abandon(found, compared, is_target_on_main=is_on_main, cutover=goals.cutover)
+        return reason_to_abandon(
+            found,
+            compared,
+            is_target_on_main=is_on_main,
+            is_promoted_there=self._is_there(found.promoted, replica.head),
+            cutover=goals.cutover,
+        )
+
+    def _with_its_commit(self, run: Run, fence: int) -> Run:
+        """The run, promoted if its commit is there: its process died, or lost the answer, before that was noted."""
+        if run.done is None or run.done in (Step.PROMOTE, Step.OBSERVE):
+            return run
+        made = self._catalog.outcome(self._branch, run.id, above=run.spec.replica_head)
+        return run if made is None else self._runs.finish(run, Step.PROMOTE, fence, promoted=made.hash)
+
+    def _is_there(self, promoted: str | None, head: str) -> bool:
+        """Whether the replica's branch still leads to what was promoted."""
+        try:
+            return promoted is not None and is_part_of(
+                self._catalog, origin_to_show(self._catalog.commit_at(promoted)), head
+            )
+        except (CommitNotFoundError, BehindHorizonError):
+            return False
 
     def _refuse_again(self, wanted: RunSpec) -> None:
         """A replica begins once, at a commit of `main`: all that comes after it is brought by the runs that follow."""
-        if wanted.shown is not None:
-            raise HandedOverError(self._region, wanted.shown)
+        shown = self._promoter.look(self._branch).origin  # by whatever rules it was made
+        if shown is not None:
+            raise HandedOverError(self._region, shown)
         if not is_part_of(self._catalog, wanted.target, self._catalog.ref(ORIGIN_BRANCH).hash):
             raise RefusedError(
                 f"{wanted.target.hash} is not part of main",
                 hint="name the commit of main, or its tag, that the shipped files were taken from",
                 commit=wanted.target.hash,
+            )
+
+    def _refuse_to_turn(self, done: Sequence[Run]) -> None:
+        """What it rests on may change under a run, but hardly under each."""
+        if len(done) >= PLANNED_ANEW and all(each.state is RunState.ABANDONED for each in done[-PLANNED_ANEW:]):
+            raise ConflictError(
+                f"the sync of {self._region} was planned anew {PLANNED_ANEW} times in a row: {done[-1].error}",
+                hint="try again, and see who else moves main or the replica",
+                region=self._region,
             )
 
     def _is_forward(self) -> None:

@@ -99,6 +99,7 @@ class Steps:
 
     def diff(self) -> Goal:
         """Read what the target needs."""
+        self._parts.observer.look_for(self._run.spec.target)
         goal = self._goal()
         self._read(goal)
         return goal
@@ -109,11 +110,11 @@ class Steps:
         diffs = self._read(self._goal())
         manifests = tuple({each.manifest_path: each for diff in diffs for each in diff.manifests}.values())
         statistics = [each for diff in diffs for each in diff.statistics]
-        helpers = parts.helpers() if parts.helpers is not None and _entries(manifests) > PLAN_HERE else None
+        helpers = parts.helpers() if parts.helpers is not None and entries_of(manifests) > PLAN_HERE else None
         batches = (
             helpers.plan(manifests, statistics)
             if helpers is not None
-            else plan(parts.planning, _needed(parts.planning, manifests, statistics))
+            else plan(parts.planning, needed_files(parts.planning, manifests, statistics))
         )
         parts.runs.plan(self._run, batches, self._fence)
         hit(Failpoint.SYNC_AFTER_PLAN)
@@ -162,7 +163,7 @@ class Steps:
         wanted = Wanted(
             spec.region,
             self._run.id,
-            Replica(parts.branch, spec.replica_head, spec.shown, parts.made_with if spec.shown else None),
+            self._replica(),
             spec.target,
             localised,
             is_full=self._goal().is_full,
@@ -170,7 +171,9 @@ class Steps:
             made_with=parts.made_with,
             times=times,
         )
-        return parts.promoter.promote(wanted, self._held)
+        moved = parts.promoter.promote(wanted, self._held)
+        parts.observer.look_for(spec.target)  # the gate has waited for it
+        return moved
 
     def observe(self) -> Seen:
         """Wait until the region's readers see the promoted commit."""
@@ -185,7 +188,11 @@ class Steps:
 
     def _goal(self) -> Goal:
         spec = self._run.spec
-        return find_goal(self._parts.catalog, spec.shown, spec.target, spec.tables)
+        return find_goal(self._parts.catalog, spec.shown, spec.target, spec.tables, self._replica().ahead)
+
+    def _replica(self) -> Replica:
+        """The replica that the run was planned on."""
+        return self._parts.promoter.replica_at(self._parts.branch, self._run.spec.replica_head)
 
     def _read(self, goal: Goal) -> tuple[TableDiff, ...]:
         if self._diffs is None:
@@ -221,12 +228,16 @@ class Steps:
         self._parts.claims.hold(self._parts.claimed, self._parts.promote_within.total_seconds())
 
 
-def _entries(manifests: Sequence[ManifestFile]) -> int:
+def entries_of(manifests: Sequence[ManifestFile]) -> int:
+    """How many files they name, as far as their lists say."""
     counts = ((each.added_files_count, each.existing_files_count) for each in manifests)
     return sum((added or 0) + (existing or 0) for added, existing in counts)
 
 
-def _needed(planning: Planning, manifests: Sequence[ManifestFile], statistics: Sequence[Needed]) -> Iterator[Needed]:
+def needed_files(
+    planning: Planning, manifests: Sequence[ManifestFile], statistics: Sequence[Needed]
+) -> Iterator[Needed]:
+    """Every file that the manifests name as live, and the statistics."""
     yield from statistics
     for manifest in manifests:
         yield from live_files(planning.files, manifest)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.view.metadata import ViewMetadata
 
 from headwater.tables.files import normalise
 
-# Where the files of tables are put that lie outside of the lake, each under the identity that Iceberg gives it.
+# Where files of tables and views are put that lie outside of the lake, each under the identity that Iceberg gives it.
 ELSEWHERE = "elsewhere"
 
 
@@ -26,7 +27,14 @@ class Placing:
 
     def folder_of(self, metadata: TableMetadata) -> str:
         """The folder that takes the place of the table's location for this writer, without a slash at its end."""
-        location = metadata.location.rstrip("/")
+        return self._folder_at(metadata.location, metadata.table_uuid)
+
+    def view_folder_of(self, view: ViewMetadata) -> str:
+        """The same for a view. It has no head, so that its documents go to the region on every catalog."""
+        return self._folder_at(view.location, view.view_uuid)
+
+    def _folder_at(self, location: str, identity: object) -> str:
+        location = location.rstrip("/")
         if self.local_prefix is None:
             return location
         local, given = _folder(self.local_prefix), normalise(location)
@@ -35,7 +43,7 @@ class Placing:
         lake = None if self.lake is None else _folder(self.lake)
         if lake is not None and given.startswith(f"{lake}/"):
             return f"{local}/{given[len(lake) + 1 :]}"
-        return f"{local}/{ELSEWHERE}/{metadata.table_uuid}"
+        return f"{local}/{ELSEWHERE}/{identity}"
 
     def data_folder_of(self, metadata: TableMetadata, own: str | None) -> str:
         """Where data files go: as the table itself says, or below its folder; a region's writer stays in its region."""

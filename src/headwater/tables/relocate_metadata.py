@@ -6,7 +6,7 @@ Its metadata log is empty: what came before it are documents in another place, w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ def relocate_metadata(
             for each in moved.get("snapshots") or []
             if each["snapshot-id"] in lists
         ]
-        moved["snapshot-log"] = [each for each in moved.get("snapshot-log") or [] if each["snapshot-id"] in lists]
+        moved["snapshot-log"] = _since_the_last_gap(moved.get("snapshot-log") or [], lists)
         moved["metadata-log"] = []
         if moved.get("refs") is not None:
             moved["refs"] = {name: ref for name, ref in moved["refs"].items() if ref["snapshot-id"] in lists}
@@ -98,6 +98,15 @@ def relocate_metadata(
     except DAMAGE as error:
         raise TableCorruptError(location, f"is not table metadata: {said(error)}") from error
     return json.dumps(moved, separators=(",", ":")).encode()
+
+
+def _since_the_last_gap(log: Sequence[dict[str, Any]], lists: Mapping[int, MovedList]) -> list[dict[str, Any]]:
+    """Which snapshot was current when, as far back as all of them are there.
+
+    With a gap in it the log would say of the time of a snapshot that is gone that an older one was current.
+    """
+    gaps = [place for place, each in enumerate(log) if each["snapshot-id"] not in lists]
+    return list(log[gaps[-1] + 1 :] if gaps else log)
 
 
 def _snapshot(snapshot: dict[str, Any], moved: MovedList) -> dict[str, Any]:

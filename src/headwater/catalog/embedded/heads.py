@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from headwater.sequence.history import History
+from headwater.sequence.model import Namespace
 from headwater.sequence.protocol import Sequencer
 from headwater.tables.head import MetadataCodec, head_namespace
 
@@ -19,16 +20,22 @@ class EmbeddedHeads:
 
     def head(self, location_path: str) -> Sequencer:
         """The history of the metadata of the table at this path in the lake."""
-        namespace = head_namespace(location_path)
         with self._lock:
-            if namespace.root not in self._heads:
-                self._heads[namespace.root] = Sequencer(
-                    self._lake.store,
-                    namespace,
-                    clock=self._lake.clock,
-                    randomness=self._lake.randomness,
-                    metrics=self._lake.metrics,
-                    codec=MetadataCodec(),
-                    policy=self._lake.retry.policy,
-                )
-            return self._heads[namespace.root]
+            found = self._heads.get(location_path)
+            if found is None:
+                namespace = head_namespace(location_path)
+                # However the path is spelled, it is the same sequencer.
+                found = self._heads.get(namespace.root) or self._made(namespace)
+                self._heads[location_path] = self._heads[namespace.root] = found
+            return found
+
+    def _made(self, namespace: Namespace) -> Sequencer:
+        return Sequencer(
+            self._lake.store,
+            namespace,
+            clock=self._lake.clock,
+            randomness=self._lake.randomness,
+            metrics=self._lake.metrics,
+            codec=MetadataCodec(),
+            policy=self._lake.retry.policy,
+        )

@@ -30,6 +30,8 @@ from headwater.catalog.nessie.model import (
     MERGE_PARENT_PROPERTY,
     OWN_REFS,
     REPLICA_PREFIX,
+    SETTLE_SECONDS,
+    SETTLE_SECONDS_FOR_EACH,
     TEMPORARIES,
     Json,
     Seen,
@@ -131,6 +133,11 @@ def _put(key: TableKey, content: Content, before: Content | None, moved: set[str
     is_known = before is not None or content.content_id in moved
     body = content_to_json(key, content, content.content_id if is_known else None)
     return {"type": "PUT", "key": key_to_json(key.elements), "content": body}
+
+
+def settle_seconds(operations_sent: int) -> float:
+    """How long a commit whose answer was lost may still come, from the moment when its sender gave up."""
+    return SETTLE_SECONDS + SETTLE_SECONDS_FOR_EACH * operations_sent
 
 
 def commit_meta(request: CommitRequest) -> Json:

@@ -28,6 +28,8 @@ MERGE_PARENT_PROPERTY = "headwater.merge-parent"
 # By then a server has ended a commit, one way or the other: Nessie gives up after 5 seconds, unless it is told
 # otherwise (`nessie.version.store.persist.commit-timeout-millis`).
 SETTLE_SECONDS = 15.0
+# That limit is one of its retries: a single try takes as long as its keys do (6 ms each on a busy machine).
+SETTLE_SECONDS_FOR_EACH = 0.02
 
 # How far commit times of several servers' clocks may be out of order, in commits; see `decide.commit_times`.
 LOOKBACK = 8

@@ -22,6 +22,7 @@ from headwater.catalog.nessie.urls import NessieUrl, is_nessie_url, parse_nessie
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import new_ulid
+from headwater.kernel.metrics import Metrics
 from headwater.kernel.randomness import Randomness
 from headwater.kernel.retry import Retry, RetryPolicy
 
@@ -41,6 +42,7 @@ class NessieOptions(TypedDict, total=False):
     answer_seconds: float
     token: str | None
     transport: httpx.BaseTransport | None
+    metrics: Metrics | None
 
 
 def init_nessie(url: NessieUrl, **options: Unpack[NessieOptions]) -> NessieCatalog:
@@ -88,6 +90,7 @@ def _connected(url: NessieUrl, options: NessieOptions) -> NessieCatalog:
         answer_seconds=options.get("answer_seconds", 30.0),
         token=options.get("token"),
         transport=options.get("transport"),
+        metrics=options.get("metrics"),
     )
     config = api.read("config")
     if config.get("noAncestorHash") != NO_ANCESTOR or config.get("maxSupportedApiVersion", 0) < 2:

@@ -19,6 +19,8 @@ Invariants:
     2  A commit whose answer was lost is looked for in the log, by its operation, for longer than a server may take for
        it. Found: it is reported. Not found: it is proven absent. Whoever cannot look does not know (P3).
     3  Nothing is sent twice. Whoever is told of a conflict, or that nothing was committed, has nothing on its way.
+    4  A conflict is believed when the log does not hold the operation: a server that does not know whether its commit
+       went through tries again by itself, and then finds its own commit in its way.
 
 Commit point: Nessie's own commit; of one that must follow on a head, the assignment.
 
@@ -44,6 +46,7 @@ from headwater.catalog.errors import (
     CatalogBusyError,
     CommitNotFoundError,
     CommitOutcomeUnknownError,
+    RefExistsError,
     RefNotFoundError,
 )
 from headwater.catalog.judging import keys_to_judge
@@ -58,12 +61,13 @@ from headwater.catalog.nessie.decide import (
     namespaces_emptied,
     needs_assignment,
     operations,
+    settle_seconds,
 )
-from headwater.catalog.nessie.model import FENCE, SETTLE_SECONDS, TEMPORARIES, Json, Seen
+from headwater.catalog.nessie.model import FENCE, TEMPORARIES, Json, Seen
 from headwater.catalog.nessie.refs import NessieRefs
 from headwater.catalog.nessie.transport import LostAnswerError, RejectedError, ref_path
 from headwater.catalog.port import Held, Keeping, TableHeads
-from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError, UnavailableError
+from headwater.kernel.errors import HeadwaterError, OutcomeUnknownError, RefusedError, UnavailableError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.ids import new_ulid
 from headwater.kernel.logs import Log
@@ -81,7 +85,11 @@ class _Standing:
 
 
 class _OvertakenError(HeadwaterError):
-    """Somebody else was faster; look again."""
+    """Somebody else was faster; look again. It is a conflict, or what was compared with is no part of the branch."""
+
+    def __init__(self, rejected: RejectedError, keys: Sequence[str]) -> None:
+        super().__init__(rejected.message, keys=list(keys))
+        self.is_conflict = rejected.is_conflict
 
 
 class NessieCatalog(NessieRefs):
@@ -122,14 +130,19 @@ class NessieCatalog(NessieRefs):
             seen = self._look(request)
             self._judge(request, seen)
             wanted = operations(request, seen, new_ulid(self._clock, self._randomness))
-            sent_at = self._clock.monotonic()
             try:
                 landed = self._send(request, seen, wanted)
             except _OvertakenError as error:
+                if error.is_conflict and (found := self._own(request, seen.hash, error)) is not None:
+                    return found
                 if not patience.wait():
                     raise CatalogBusyError(self.name) from error
+            except RefusedError as error:  # by an endpoint that can only be read; its log is asked, as after a conflict
+                if (found := self._own(request, seen.hash, error)) is not None:
+                    return found
+                raise
             except LostAnswerError as error:
-                return self._settled(request, seen.hash, sent_at, error)
+                return self._settled(request, seen.hash, len(wanted), error)
             else:
                 hit(Failpoint.NESSIE_COMMIT_AFTER_COMMIT)
                 return self._reported(request, landed)
@@ -188,7 +201,7 @@ class NessieCatalog(NessieRefs):
             if error.is_conflict or error.is_absent:  # of a head that is no part of the branch any more
                 keys = [".".join(each.elements or ()) for each in error.conflicts]
                 _log.debug("a commit was overtaken", branch=seen.branch, keys=keys, reason=error.message)
-                raise _OvertakenError(error.message, keys=keys) from error
+                raise _OvertakenError(error, keys) from error
             raise
 
     def _committed(self, branch: str, at: str, body: Json) -> str:
@@ -202,7 +215,8 @@ class NessieCatalog(NessieRefs):
         staged = seen.hash
         try:
             try:
-                self._create(RefKind.BRANCH, temporary, seen.hash)
+                with suppress(RefExistsError):  # by our own request: its name is new
+                    self._create(RefKind.BRANCH, temporary, seen.hash)
                 hit(Failpoint.NESSIE_COMMIT_AFTER_TEMPORARY)
                 staged = self._committed(temporary, seen.hash, body)
             except (LostAnswerError, OutcomeUnknownError, CommitNotFoundError) as error:
@@ -228,14 +242,19 @@ class NessieCatalog(NessieRefs):
 
     # What became of it
 
-    def _settled(self, request: CommitRequest, above: str, sent_at: float, lost: LostAnswerError) -> Commit:
+    def _own(self, request: CommitRequest, above: str, why: HeadwaterError) -> Commit | None:
+        """The commit of this request, if it is in the log; whoever cannot look does not know."""
+        try:
+            return self.outcome(request.branch, request.operation, above=above)
+        except HeadwaterError as error:
+            raise CommitOutcomeUnknownError(request.branch, request.operation, error.message) from why
+
+    def _settled(self, request: CommitRequest, above: str, operations_sent: int, lost: LostAnswerError) -> Commit:
         """The commit whose answer was lost; one that is not in the log by the time a server gives up never will be."""
+        lost_at = self._clock.monotonic()
         while True:
-            is_last = self._clock.monotonic() >= sent_at + SETTLE_SECONDS
-            try:
-                found = self.outcome(request.branch, request.operation, above=above)
-            except HeadwaterError as error:
-                raise CommitOutcomeUnknownError(request.branch, request.operation, error.message) from lost
+            is_last = self._clock.monotonic() >= lost_at + settle_seconds(operations_sent)
+            found = self._own(request, above, lost)
             if found is not None:
                 return found
             if is_last:

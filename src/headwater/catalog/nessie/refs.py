@@ -21,7 +21,7 @@ from headwater.catalog.judging import judge_ref
 from headwater.catalog.model import Ref, RefKind
 from headwater.catalog.names import DEFAULT_BRANCH, check_ref_name
 from headwater.catalog.nessie.codec import key_to_json, own_value, own_value_of
-from headwater.catalog.nessie.decide import check_hash, check_not_own, incarnation_of
+from headwater.catalog.nessie.decide import check_hash, check_not_own, incarnation_of, is_own_ref
 from headwater.catalog.nessie.model import NO_ANCESTOR, REF_RECORDS, Json
 from headwater.catalog.nessie.reading import NessieReader
 from headwater.catalog.nessie.transport import LostAnswerError, NessieApi, RejectedError, ref_path
@@ -102,7 +102,8 @@ class NessieRefs(NessieReader):
             if error.is_absent:
                 raise CommitNotFoundError(at) from error
             if error.is_conflict:
-                raise RefExistsError(name, self._raw_ref(name)["hash"]) from error
+                # Of our own refs nobody is told where they are.
+                raise RefExistsError(name, at if is_own_ref(name) else self._raw_ref(name)["hash"]) from error
             raise
         except LostAnswerError as error:
             raise _unknown(name, "made", error) from error

@@ -4,12 +4,15 @@
     4xx, but not 408 or 429                 Nessie did not do it, and says why: `RejectedError`
     408, 429, 5xx, no answer, no JSON       of a read: it is asked again, then `UnavailableError`;
                                             of a change: nobody knows: `LostAnswerError`
+    413                                     it was too large to be looked at: `RefusedError`
+    5xx: its role may move no ref           of a change: nothing happened: `RefusedError`
 
 Reads are repeated because a branch that was just made may be answered with 500 at first (hazard R4).
 """
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -19,8 +22,10 @@ from urllib.parse import quote
 import httpx
 
 from headwater.catalog.nessie.codec import conflicts_of
+from headwater.catalog.nessie.metrics import API_LATENCY, COMMIT, COMMIT_LATENCY, operation_of
 from headwater.catalog.nessie.model import Conflict, Json
-from headwater.kernel.errors import HeadwaterError, UnavailableError, UsageError
+from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
+from headwater.kernel.metrics import Metrics
 from headwater.kernel.per_process import PerProcess
 from headwater.kernel.retry import Retry
 
@@ -29,6 +34,10 @@ _PAGE = 250
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 # Refused before they were looked at, or given up on: neither says that nothing was done.
 _UNSAID = frozenset({408, 429})
+# PostgreSQL's words to a Nessie of a region, whose role may not move a ref. A standby's are none of them: what it was
+# sent before, when it was none, may still show.
+_ONLY_READS = re.compile(r"permission denied for (?:table|relation) \S*refs")
+_LONGEST_SAID = 300
 
 
 class RejectedError(HeadwaterError):
@@ -59,6 +68,10 @@ class _NoAnswerError(Exception):
     """What came back is no answer."""
 
 
+class _OnlyReadsError(_NoAnswerError):
+    """The server's database does not let it move a ref: it serves readers."""
+
+
 def ref_path(name: str, at: str | None = None) -> str:
     """A ref in a path, at a hash of its history if one is named; without a name, the commit alone."""
     return quote(name, safe="") + (f"@{at}" if at is not None else "")
@@ -75,9 +88,11 @@ class NessieApi:
         answer_seconds: float = 30.0,
         token: str | None = None,
         transport: httpx.BaseTransport | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._retry = retry
+        self._metrics = metrics or Metrics()
         self._clients = PerProcess(partial(_make_client, self.url, answer_seconds, token, transport))
         # Nobody ends a lake; its connections end when nobody has it any more.
         weakref.finalize(self, _close, self._clients)
@@ -110,14 +125,31 @@ class NessieApi:
             return self._ask(method, path, params, body)
         except _NEVER_SENT as error:
             raise self._unavailable(error) from error
+        except _OnlyReadsError as error:
+            raise RefusedError(
+                f"{self.url} can only be read: its database lets it change nothing",
+                hint="writers use the write endpoint, of the primary, in every region; this one is for `sync.catalog`",
+                url=self.url,
+            ) from error
         except (httpx.HTTPError, _NoAnswerError) as error:
             raise LostAnswerError(f"{self.url} did not say what became of it: {_reason(error)}") from error
 
     def _ask(self, method: str, path: str, params: Mapping[str, str] | None, body: Json | None) -> Json:
-        response = self._clients.get().request(method, f"{self.url}/{path}", params=params or None, json=body)
+        began = self._retry.clock.monotonic()
+        try:
+            response = self._clients.get().request(method, f"{self.url}/{path}", params=params or None, json=body)
+        finally:
+            self._measure(operation_of(method, path), 1000 * (self._retry.clock.monotonic() - began))
         status = response.status_code
+        if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise RefusedError(
+                f"{self.url} does not take so much in one request",
+                hint="raise `quarkus.http.limits.max-body-size` of the server, which is 10M unless it says otherwise",
+                url=self.url,
+            )
         if status >= httpx.codes.INTERNAL_SERVER_ERROR or status in _UNSAID:
-            raise _NoAnswerError(f"status {status}: {response.text[:300]}")
+            kind = _OnlyReadsError if _ONLY_READS.search(response.text) else _NoAnswerError
+            raise kind(f"status {status}: {_said(response)}")
         try:
             answer = response.json()
         except ValueError:
@@ -134,6 +166,11 @@ class NessieApi:
                 f"{self.url} does not let us: {answer.get('message')}", hint="set `nessie.token`", url=self.url
             )
         raise RejectedError(status, str(answer.get("errorCode")), str(answer.get("message")), conflicts_of(answer))
+
+    def _measure(self, operation: str, took_ms: float) -> None:
+        self._metrics.observe(API_LATENCY, took_ms, operation=operation)
+        if operation == COMMIT:
+            self._metrics.observe(COMMIT_LATENCY, took_ms)
 
     def _unavailable(self, error: Exception) -> UnavailableError:
         return UnavailableError(
@@ -161,6 +198,16 @@ def _make_client(
 def _close(clients: PerProcess[httpx.Client]) -> None:
     for client in clients.made():
         client.close()
+
+
+def _said(response: httpx.Response) -> str:
+    """What the server says of its trouble, without the form around it."""
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    told = answer.get("message") if isinstance(answer, dict) else None
+    return str(told or response.text)[:_LONGEST_SAID]
 
 
 def _reason(error: Exception) -> str:

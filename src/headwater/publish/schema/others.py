@@ -79,7 +79,8 @@ class Others:
                 return None
             view = view.model_copy(update={"properties": {**properties, OPERATION: operation}})
         version = next(each for each in view.versions if each.version_id == view.current_version_id)
-        location = f"{view.location}/metadata/{version.version_id:05}-{operation}.metadata.json"
+        folder = self._staging.placing.view_folder_of(view)
+        location = f"{folder}/metadata/{version.version_id:05}-{operation}.metadata.json"
         before = self._standing.contents[key]
         # A view that is there keeps its identity, whoever made it.
         identity = before.content_id if before is not None else view.properties[INCARNATION]

@@ -49,7 +49,8 @@ class Outputs:
         while batch := list(islice(rest, BATCH)):
             with self._writing() as connection:
                 now = self._database.now(connection)
-                rows = [{**asdict(each), "recorded_at": now} for each in batch]
+                # In one order: tasks that list the same outputs at once would wait for each other in a circle.
+                rows = [{**asdict(each), "recorded_at": now} for each in sorted(batch, key=lambda each: each.uri)]
                 connection.execute(tables.insert_missing(self._database.dialect, tables.outputs), rows)
                 self._refuse_others(connection, batch)
 

@@ -113,7 +113,7 @@ class _Reading:
         found: dict[str, int] = {}
         for at, item in self._items(top, "sources", needed=True):
             if not isinstance(item.value, str):
-                self._wrong(item.line, at, "a source is a prefix, as text", "s3://bucket/")
+                self._wrong(item.line, at, "a source must be a prefix, as text", "s3://bucket/")
             elif not item.value.endswith("/"):
                 self._wrong(item.line, at, f"{item.value} has no slash at its end", f"write {item.value}/")
             else:
@@ -149,7 +149,7 @@ class _Reading:
             self._known(region, regions, fields.values["region"].line, "dest_policy.region")
         ensure = fields.values.get("ensure_local_prefix")
         if ensure is not None and not isinstance(ensure.value, bool):
-            self._wrong(ensure.line, "dest_policy.ensure_local_prefix", "it is true or false")
+            self._wrong(ensure.line, "dest_policy.ensure_local_prefix", "it must be true or false")
         return DestPolicy(mode, region, ensure is None or ensure.value is True)
 
     def _overrides(self, top: Mapped, regions: dict[str, Region], policy: DestPolicy) -> tuple[Override, ...]:
@@ -210,7 +210,7 @@ class _Reading:
         if value is None:
             return
         if not isinstance(value.value, Mapped) or not value.value.values:
-            self._wrong(value.line, key, "it names at least one, by its name", "`us-east:` and its fields beneath")
+            self._wrong(value.line, key, "it must name at least one", "`us-east:` and its fields beneath")
             return
         for name, each in value.value.values.items():
             yield name, value.value.key_lines.get(name, 0), each
@@ -220,7 +220,9 @@ class _Reading:
         if value is None or (value.value is None and not needed):
             return
         if not isinstance(value.value, tuple) or (needed and not value.value):
-            self._wrong(value.line, key, "it is a list" + (" of at least one" if needed else ""), "lines that begin -")
+            self._wrong(
+                value.line, key, "it must be a list" + (" of at least one" if needed else ""), "lines that begin -"
+            )
             return
         for number, each in enumerate(value.value):
             yield f"{key}[{number}]", each
@@ -228,7 +230,7 @@ class _Reading:
     def _mapping(self, value: Located, at: str, known: tuple[str, ...], *, needed: tuple[str, ...]) -> Mapped:
         """Its fields; none of them when it is something else, which is a mistake, as is a key that is not known."""
         if not isinstance(value.value, Mapped):
-            self._wrong(value.line, at, "it has fields, like `key: value`", f"fields are {', '.join(known)}")
+            self._wrong(value.line, at, "it must have fields, like `key: value`", f"fields are {', '.join(known)}")
             return Mapped()
         for key in value.value.values:
             if key not in known:
@@ -238,7 +240,7 @@ class _Reading:
                 self._wrong(line, f"{at}.{key}" if at else key, "it is not known", hint)
         for key in needed:
             if key not in value.value.values:
-                self._wrong(value.line, f"{at}.{key}" if at else key, "it is missing")
+                self._wrong(value.line, f"{at}.{key}" if at else key, "it is missing", f"add `{key}:` here")
         return value.value
 
     def _text(self, fields: Mapped, key: str, at: str) -> str | None:
@@ -246,7 +248,7 @@ class _Reading:
         if found is None:
             return None
         if not isinstance(found.value, str) or not found.value.strip():
-            self._wrong(found.line, f"{at}.{key}", "it is text, and not empty", "write it in quotes")
+            self._wrong(found.line, f"{at}.{key}", "it must be text, and not empty", "write it in quotes")
             return None
         return found.value
 

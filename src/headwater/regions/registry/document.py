@@ -40,7 +40,9 @@ def parse_yaml(text: str, name: str) -> Located:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 0
-        raise RegistryInvalidError(name, [Mistake(line, "", f"not YAML: {error.problem or error.context}")]) from None
+        problem = str(error.problem or error.context)
+        hint = "indent with spaces: YAML takes no tabs there" if "\\t" in problem else "look at this line, and above it"
+        raise RegistryInvalidError(name, [Mistake(line, "", f"not YAML: {problem}", hint)]) from None
     except yaml.YAMLError as error:
         raise RegistryInvalidError(name, [Mistake(0, "", f"not YAML: {str(error).splitlines()[0]}")]) from None
     except RecursionError:

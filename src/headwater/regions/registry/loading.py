@@ -15,9 +15,13 @@ def load_registry(file: Path) -> Registry:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is not UTF-8: byte {error.start}", path=str(file)) from None
+        raise UsageError(
+            f"{file} is not UTF-8: byte {error.start}", hint="save it as UTF-8 text", path=str(file)
+        ) from None
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}", path=str(file)) from None
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}", hint="name a YAML file that you may read", path=str(file)
+        ) from None
     return parse_registry(text, str(file))
 
 

@@ -1,6 +1,7 @@
 """Where a URI lives in each region: an index over the registry's prefixes, and the check that no two files collide."""
 
 from headwater.regions.resolve.collide import check_injective, collision, sharing
+from headwater.regions.resolve.cover import uncovered
 from headwater.regions.resolve.model import Resolution, Rule, RuleKind
 from headwater.regions.resolve.resolver import Replica, Replicas, Resolver
 
@@ -14,4 +15,5 @@ __all__ = [
     "check_injective",
     "collision",
     "sharing",
+    "uncovered",
 ]

@@ -109,8 +109,7 @@ class RegistryClient:
         if wanted is None or (held is not None and wanted.number < held.number):
             wanted = held
         if wanted is None:
-            first = self._newest_first[-1].valid_from.isoformat()
-            raise NoRegistryError(f"the first registry is in force from {first} on", hint="wait, or publish another")
+            raise self._published.too_early(self._newest_first)
         if held is None or wanted.number != held.number:
             self._held = wanted
             self._metrics.count(RELOADS)

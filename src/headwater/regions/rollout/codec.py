@@ -14,6 +14,8 @@ from headwater.regions.registry.codec import canonical_bytes, from_json, to_valu
 from headwater.regions.rollout.model import FIRST_GENERATION, Generation, Link, Pointer
 
 _FORMAT = 1
+_HINT = "publish the registry again from its file"
+_POINTER_HINT = "delete it, and publish the registry again from its file: numbers go on"
 
 
 def encode_generation(generation: Generation) -> bytes:
@@ -37,7 +39,7 @@ def encode_generation(generation: Generation) -> bytes:
 
 def decode_generation(data: bytes, path: str) -> Generation:
     """What the bytes say; damage, a newer format and rules that contradict each other are a `CorruptError`."""
-    values = _opened(data, path)
+    values = _opened(data, path, _HINT)
     try:
         previous = values["previous"]
         return Generation(
@@ -53,7 +55,7 @@ def decode_generation(data: bytes, path: str) -> Generation:
     except RegistryInvalidError as error:
         raise CorruptError(f"{path} holds rules that do not hold: {error.message}", path=path) from error
     except (KeyError, TypeError, ValueError, UsageError):
-        raise _damaged(path) from None
+        raise _damaged(path, _HINT) from None
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -70,11 +72,11 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 def decode_pointer(data: bytes, path: str) -> Pointer:
     """The pointer, or a `CorruptError`."""
-    values = _opened(data, path)
+    values = _opened(data, path, _POINTER_HINT)
     try:
         return Pointer(_link(values), _utc(values["valid_from"]))
     except (KeyError, TypeError, ValueError):
-        raise _damaged(path) from None
+        raise _damaged(path, _POINTER_HINT) from None
 
 
 def checksum_of(data: bytes) -> str:
@@ -86,7 +88,7 @@ def _sealed(values: dict[str, object]) -> bytes:
     return canonical_bytes({**values, "sha256": _seal(values)})
 
 
-def _opened(data: bytes, path: str) -> dict[str, Any]:
+def _opened(data: bytes, path: str, hint: str) -> dict[str, Any]:
     try:
         values = json.loads(data)
         version = values["format"]
@@ -98,7 +100,7 @@ def _opened(data: bytes, path: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise _damaged(path)
+        raise _damaged(path, hint)
     assert isinstance(values, dict)
     return values
 
@@ -107,12 +109,8 @@ def _seal(values: dict[str, object]) -> str:
     return hashlib.sha256(canonical_bytes(values)).hexdigest()
 
 
-def _damaged(path: str) -> CorruptError:
-    return CorruptError(
-        f"{path} is damaged, or not of the registry",
-        hint="publish the registry again from its file; a damaged pointer is deleted first, and numbers go on",
-        path=path,
-    )
+def _damaged(path: str, hint: str) -> CorruptError:
+    return CorruptError(f"{path} is damaged, or not of the registry", hint=hint, path=path)
 
 
 def _link(values: dict[str, Any]) -> Link:

@@ -86,10 +86,11 @@ class Publisher(Published):
         newest = self.newest()
         present = 0 if newest is None else newest.pointer.link.generation
         if expected is not None and expected != present:
+            known = f"generation {present} is the newest" if present else "nothing was published yet"
             raise RegistryConflictError(
-                f"generation {present} is the newest, not {expected}",
+                f"{known}, not {expected}" if present else f"{known}: {expected} is not the newest",
                 generation=present,
-                hint="look at what was published since, then publish again",
+                hint="look at what is there (`headwater registry show --history`), then publish again",
             )
         return newest
 

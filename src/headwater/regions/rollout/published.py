@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -81,17 +81,31 @@ class Published:
     def in_force(self, now: datetime) -> Generation:
         """The newest generation whose time has come: for one piece of work. A process that lasts has a client."""
         newest = self.newest_or_refuse()
-        found = in_force(self.history(newest.pointer), now)
-        if found is None:
-            first = newest.pointer.valid_from.isoformat()
-            raise NoRegistryError(f"nothing is in force before {first}", hint="`headwater registry show --history`")
-        return found
+        seen: list[Generation] = []
+        for generation in self.history(newest.pointer):
+            seen.append(generation)
+            if (found := in_force(seen, now)) is not None:
+                return found
+        raise self.too_early(seen)
+
+    def too_early(self, everything: Sequence[Generation]) -> NoRegistryError:
+        """Generations were published, and the time of none of them has come."""
+        first = min(each.valid_from for each in everything).isoformat()
+        return NoRegistryError(
+            f"the first registry of {self._store.name} is in force from {first} on",
+            hint="wait, or publish one that is in force at once: `headwater registry publish FILE`",
+            valid_from=first,
+        )
 
     def newest_or_refuse(self) -> Newest:
         """The pointer; where nothing was ever published, an error that says so."""
         newest = self.newest()
         if newest is None:
-            raise NoRegistryError("no registry was published here", hint="`headwater registry publish FILE`")
+            raise NoRegistryError(
+                f"no registry was published in {self._store.name}",
+                hint="`headwater registry publish FILE` does so; `registry` names another place for it",
+                path=self._named(POINTER_PATH),
+            )
         return newest
 
     def find(self, newest: Pointer, number: int) -> Generation:

@@ -42,11 +42,8 @@ def catalog_routes(serving: Serving) -> APIRouter:
         return Landed(str(found["commit"]), is_made=bool(found.get("is_made", True)))
 
     terms = Terms(serving.writes.enter, once, serving.settings.keys_kept_seconds)
-    made = APIRouter(prefix=PREFIX, tags=["iceberg"], include_in_schema=False)
-    made.include_router(
-        router(serving.lake, actor_of, is_token=is_token, config=_config(serving.settings), terms=terms)
-    )
-    return made
+    config = _config(serving.settings)
+    return router(serving.lake, actor_of, is_token=is_token, config=config, terms=terms, prefix=PREFIX)
 
 
 def _config(settings: ServerSettings) -> dict[str, str]:

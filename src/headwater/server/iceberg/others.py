@@ -135,6 +135,7 @@ def _stored(desk: Desk, view: ViewMetadata, identity: str) -> tuple[ViewContent,
     """The document under a name of its own, and what the catalog holds for it."""
     operation = desk.staging.operation
     document, version = next_document(view, operation), current_version(view)
-    location = f"{view.location}/metadata/{version.version_id:05}-{operation}.metadata.json"
+    folder = desk.staging.placing.view_folder_of(view)
+    location = f"{folder}/metadata/{version.version_id:05}-{operation}.metadata.json"
     content = ViewContent(identity, location, version.version_id, version.schema_id)
     return content, NewFile(location, encode_view(document))

@@ -113,7 +113,7 @@ class Reading:
         if mode not in (ALL, REFS):
             raise BodyError(f"snapshots is {mode!r}", hint=f"{ALL} or {REFS}")
         location = content.metadata_location
-        document = self._kept.found((location, mode), lambda: self._made_document(location, mode))
+        document = self._kept.found((location, mode), lambda: self._made_document(content, mode))
         return self.wrapped(location, document, secrets=secrets)
 
     def loaded_view(self, content: ViewContent) -> bytes:
@@ -131,14 +131,21 @@ class Reading:
         told = "\n".join((content.metadata_location, snapshots or ALL, json.dumps(self._configs[secrets])))
         return f'"{hashlib.sha256(told.encode()).hexdigest()[:32]}"'
 
-    def _made_document(self, location: str, mode: str) -> bytes:
-        document = decode_document(self._lake.files.read(location), location)
+    def _made_document(self, content: TableContent, mode: str) -> bytes:
+        location, written = content.metadata_location, self._lake.remembered_document(content)
+        if written is not None and mode == ALL and self._is_kept_from_cleaning(content):
+            return written  # as it is: whoever has just made a change is shown what was stored
+        document = decode_document(written or self._lake.files.read(location), location)
         document["properties"] = {**(document.get("properties") or {}), GC_ENABLED: "false"}
         if mode == REFS:
             kept = {each["snapshot-id"] for each in (document.get("refs") or {}).values()}
             kept.add(document.get("current-snapshot-id"))
             document["snapshots"] = [each for each in document.get("snapshots") or () if each["snapshot-id"] in kept]
         return json.dumps(document, separators=(",", ":")).encode()
+
+    def _is_kept_from_cleaning(self, content: TableContent) -> bool:
+        """Whether the document says by itself what clients are told: that they delete no files (P5)."""
+        return self._lake.metadata_of(content).properties.get(GC_ENABLED) == "false"
 
 
 def matches(etag: str, wanted: str | None) -> bool:

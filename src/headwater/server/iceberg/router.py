@@ -28,7 +28,7 @@ from headwater.server.iceberg.errors import BodyError, NotFoundError
 from headwater.server.iceberg.protocol import Commits
 from headwater.server.iceberg.reading import Reading
 from headwater.server.iceberg.routes_namespaces import Body
-from headwater.server.iceberg.routing import ProtocolRoute, error_response, form
+from headwater.server.iceberg.routing import ProtocolRoute, ProtocolRouter, error_response, form
 
 TOKEN_SECONDS = 3600
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105
@@ -52,20 +52,21 @@ def router(
     is_token: Callable[[str], bool] = bool,
     config: Mapping[str, str] | None = None,
     terms: Terms = Terms(),  # noqa: B008  (frozen)
+    prefix: str = "",
 ) -> APIRouter:
-    """The catalog of a lake.
+    """The catalog of a lake, under a prefix if there is one.
 
     `actor_of` says who calls, or refuses. `is_token` says whether a text is a valid token, for clients that insist on
     asking for one by their secret. `config` goes to clients with every table: how its files are reached; what of it is
     a secret, to those who may write. `terms` say how writes are taken.
     """
-    made = APIRouter(route_class=ProtocolRoute)
+    made = ProtocolRouter(prefix=prefix, tags=["iceberg"], route_class=ProtocolRoute, include_in_schema=False)
     context = Context(lake, Reading(lake, config or {}), Commits(lake, terms.room), actor_of, terms.once)
     for each in (routes_namespaces, routes_tables, routes_views):
         each.add_routes(made, context)
     # In the order of the routes, so that what is told is what there is.
     routes = [each for each in made.routes if isinstance(each, APIRoute)]
-    told = [f"{method} {each.path}" for each in routes for method in sorted(each.methods or ())]
+    told = [f"{method} {each.path.removeprefix(prefix)}" for each in routes for method in sorted(each.methods or ())]
     _add_config(made, context, {"endpoints": told, **_keys(terms)})
     _add_tokens(made, is_token)
 

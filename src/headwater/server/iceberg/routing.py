@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_plus
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -83,6 +83,19 @@ class ProtocolRoute(APIRoute):
                 return response_to(error)
 
         return answered
+
+
+class ProtocolRouter(APIRouter):
+    """The routes under a prefix, all of whose addresses are the protocol's: they are tried for no other, and only once.
+
+    The framework would look for the route twice, once to know whether there is one.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the address is under the prefix; what is none of the protocol's is answered further down."""
+        if not self.prefix or scope["type"] != "http":
+            return super().matches(scope)
+        return (Match.FULL if scope["path"].startswith(f"{self.prefix}/") else Match.NONE), {}
 
 
 async def raw_body(request: Request) -> bytes:

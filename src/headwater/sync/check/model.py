@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 class Fault(enum.StrEnum):
     """What can be wrong with a replica.
 
-    foreign path    a file is not under the region's own prefix, and no override says that it may be
+    foreign path    a file, or one that it speaks of, is not under the region's own prefix, and no override says that
+                    it may be
     missing         a file is not there
     size            a file has another length than the metadata tells
     unreadable      metadata cannot be read, so what it leads to is not known
@@ -43,7 +44,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Checked:
-    """A replica after a check; `exempt` are files that an override keeps elsewhere, by design."""
+    """A replica after a check.
+
+    `exempt` are files that an override keeps elsewhere, by design. `ahead` are names that a subset has brought further
+    than the replica's origin: there is no commit of `main` whose rows they must have.
+    """
 
     region: str
     head: str
@@ -51,6 +56,7 @@ class Checked:
     tables: int = 0
     files: int = 0
     exempt: tuple[str, ...] = ()
+    ahead: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     rows: dict[str, int] = field(default_factory=dict)
 

@@ -62,6 +62,7 @@ def _spark(place: Place) -> Connection:
     notes = ["needs the packages iceberg-spark-runtime" + (" and iceberg-aws-bundle" if place.bucket else "")]
     if writer:
         notes.append(f"{READER} reads, {WRITER} writes: new tables get their files under {place.local_prefix}")
+        notes.append("a table that is there already is written where its location or its write.data.path says")
     notes += _token_notes(place, *(f"spark.sql.catalog.{name}.{named}" for name in settings))
     text = "".join(f"{key.ljust(width)}  {value}\n" for key, value in lines.items())
     return Connection(Engine.SPARK, settings[READER], text, settings.get(WRITER, {}), tuple(notes + _key_notes(place)))
@@ -114,10 +115,9 @@ def _trino(place: Place) -> Connection:
 
 
 def _duckdb(place: Place) -> Connection:
-    uri, warehouse = _rest(place.catalog)
-    reader = {"endpoint": uri, "warehouse": warehouse or ""}
+    uri, warehouse, notes = _duckdb_catalog(place)
+    reader = {"endpoint": uri, "warehouse": warehouse}
     lines = ["INSTALL iceberg;", "LOAD iceberg;"]
-    notes: list[str] = []
     options = f"TYPE iceberg, ENDPOINT {_quoted(uri)}"
     if place.needs_token:
         lines.append(f"CREATE SECRET {READER} (TYPE iceberg, TOKEN '<TOKEN>');")
@@ -128,9 +128,24 @@ def _duckdb(place: Place) -> Connection:
     if place.bucket is not None:
         lines.append(_duckdb_bucket(place.bucket))
         options += ", ACCESS_DELEGATION_MODE 'none'"
-    lines.append(f"ATTACH {_quoted(warehouse or '')} AS {READER} ({options});")
+    lines.append(f"ATTACH {_quoted(warehouse)} AS {READER} ({options});")
     text = "".join(f"{line}\n" for line in lines)
     return Connection(Engine.DUCKDB, reader, text, notes=tuple(notes + _key_notes(place)))
+
+
+def _duckdb_catalog(place: Place) -> tuple[str, str, list[str]]:
+    """URI, warehouse, and what is left to do: DuckDB keeps to the URI that it is given, so that it can name no branch.
+
+    Nessie is told of a warehouse that stands for the branch. Where it was not told, it refuses, and shows nothing else.
+    """
+    match place.catalog:
+        case Served(uri, branch):
+            return uri, branch, []
+        case OnNessie(regional, _, branch):
+            named = f'nessie.catalog.warehouses."{branch}"'
+            told = f"{named}.location={place.local_prefix}, {named}.iceberg-config-overrides.prefix={_escaped(branch)}"
+            notes = [f"the region's Nessie has to know the warehouse: {told}"]
+            return f"{_nessie_root(regional)}/iceberg", branch, notes
 
 
 def _duckdb_bucket(bucket: Bucket) -> str:
@@ -167,8 +182,16 @@ def _rest(catalog: Served | OnNessie) -> tuple[str, str | None]:
         case Served(uri, branch):
             return uri, branch
         case OnNessie(regional, _, branch):
-            root = regional.rstrip("/").removesuffix("/v2").removesuffix("/v1").removesuffix("/api")
-            return f"{root}/iceberg/{quote(branch, safe='')}", None
+            return f"{_nessie_root(regional)}/iceberg/{_escaped(branch)}", None
+
+
+def _nessie_root(api: str) -> str:
+    return api.rstrip("/").removesuffix("/v2").removesuffix("/v1").removesuffix("/api")
+
+
+def _escaped(branch: str) -> str:
+    """A branch in a path."""
+    return quote(branch, safe="")
 
 
 def _iceberg_bucket(bucket: Bucket) -> dict[str, str]:

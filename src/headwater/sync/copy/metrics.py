@@ -40,6 +40,8 @@ class Meter:
         self._samples: list[tuple[float, int]] = [(clock.monotonic(), 0)]
         self._waiting_files = 0
         self._waiting_bytes = 0
+        self.ended()
+        metrics.level(TRANSFERRED, metrics.value(TRANSFERRED, region=region), region=region)
 
     def waiting(self, backlog: Backlog) -> None:
         """So much is planned and not copied."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.errors import HeadwaterError, UnavailableError
 from headwater.storage.port import ObjectStore
 
 
@@ -51,12 +51,16 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Copied:
-    """One file after the batch; `origin` is the URI that the bytes came from, which need not be the planned one."""
+    """One file after the batch; `origin` is the URI that the bytes came from, which need not be the planned one.
+
+    `is_out_of_reach`: it failed because a store did not answer, which says nothing of the file.
+    """
 
     item: CopyItem
     outcome: Outcome
     origin: str
     reason: str = ""
+    is_out_of_reach: bool = False
 
     @property
     def is_there(self) -> bool:
@@ -158,3 +162,13 @@ class CopyFailedError(HeadwaterError):
             outcomes=[str(each.outcome) for each in lacking],
         )
         self.lacking = tuple(lacking)
+
+
+class CopyOutOfReachError(CopyFailedError, UnavailableError):
+    """No file was refused or lost: stores did not answer. The run is taken up again where it stands."""
+
+
+def failure(lacking: Sequence[Copied]) -> CopyFailedError:
+    """The error that says of these files that they are not there."""
+    kind = CopyOutOfReachError if all(each.is_out_of_reach for each in lacking) else CopyFailedError
+    return kind(lacking)

@@ -1,7 +1,8 @@
 """Copy batches of files to where a replica will look for them.
 
 Promise: when `run` returns, every file of every batch is at its destination, with the bytes that a mover brought or
-with those that were there before. When it raises, the error names each file that is not, and all the others are.
+with those that were there before. When it raises, the error names each file that is not, and all the others are; if
+stores did not answer and nothing else is wrong, it says so by its kind.
 
 Invariants
 - Nothing that is at a destination is changed, whoever put it there (R6). Copying is by create-if-absent, or by
@@ -31,7 +32,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headwater.kernel.clock import Clock
-from headwater.kernel.errors import HeadwaterError
+from headwater.kernel.errors import HeadwaterError, UnavailableError
 from headwater.kernel.failpoints import Failpoint, hit
 from headwater.kernel.logs import Log
 from headwater.storage.errors import ObjectNotFoundError
@@ -43,13 +44,13 @@ from headwater.sync.copy.model import (
     Completions,
     Copied,
     CopyBatch,
-    CopyFailedError,
     CopyItem,
     Leg,
     Locator,
     Moved,
     Mover,
     Outcome,
+    failure,
 )
 from headwater.sync.runs.model import Backlog
 
@@ -94,7 +95,7 @@ class Copier:
                     completions(report)
                     hit(Failpoint.COPY_AFTER_NOTE)
         if lacking:
-            raise CopyFailedError(lacking)
+            raise failure(lacking)
 
     def copy(self, batch: CopyBatch) -> BatchReport:
         """Copy one batch, and say what became of each of its files."""
@@ -150,7 +151,8 @@ class Copier:
             destination_bytes = self._length(item.destination)
             source_bytes = None if item.source == item.destination else self._length(item.source)
         except HeadwaterError as error:
-            return Copied(item, Outcome.FAILED, item.source, reason or str(error))
+            is_silent = isinstance(error, UnavailableError)
+            return Copied(item, Outcome.FAILED, item.source, reason or str(error), is_silent)
         match next_step(item, source_bytes=source_bytes, destination_bytes=destination_bytes):
             case Next.THERE:
                 return Copied(item, Outcome.PRESENT, item.source)
@@ -167,20 +169,22 @@ class Copier:
     def _from_elsewhere(self, item: CopyItem) -> Copied:
         """Bring a file whose source has vanished from another region; only one of the same size is taken for it."""
         asked = [uri for uri in self._ports.alternatives(item.source) if uri != item.destination]
-        silent = ""
+        silent: list[HeadwaterError] = []
         for uri in asked:
             try:
                 if self._length(uri) != item.size_bytes:
                     continue
             except HeadwaterError as error:
-                silent = str(error)
+                silent.append(error)
                 continue
             _log.warning("a source has vanished; another region has it", source=item.source, origin=uri)
             found = self._alone(item, uri)
             if found is not None and found.is_there:
                 return found
         if silent:
-            return Copied(item, Outcome.FAILED, item.source, f"it is not there, and another region is silent: {silent}")
+            told = f"it is not there, and another region is silent: {silent[-1]}"
+            is_silent = all(isinstance(each, UnavailableError) for each in silent)
+            return Copied(item, Outcome.FAILED, item.source, told, is_silent)
         places = ", ".join([item.source, *asked])
         return Copied(item, Outcome.VANISHED, item.source, f"it has vanished: it is not at {places}")
 

@@ -58,7 +58,7 @@ def find_rclone(chosen: str | None, environ: Mapping[str, str]) -> str:
     if found is None:
         raise UnavailableError(
             f"rclone is not there: {chosen}" if chosen else "copying between buckets needs rclone",
-            hint="pip install 'headwater[sync]', or name the program in sync.copy.rclone",
+            hint="pip install 'headwater[sync]', or name the program in `sync.rclone`",
         )
     return found
 
@@ -131,7 +131,7 @@ class _Said:
         self._copied: set[str] = set()
         self._errors: dict[str, str] = {}
         self._transferred_bytes = 0
-        self._last = "it said nothing"
+        self._last = "rclone said nothing"
 
     @property
     def is_hopeless(self) -> bool:

@@ -32,17 +32,19 @@ class StoreMover:
         parts: list[Moved] = []
         transferred_bytes = 0
         with ThreadPoolExecutor(self._workers, thread_name_prefix="copy") as pool:
-            for part in pool.map(lambda named: self._move(leg, named[0], replace=replace), leg.items):
+            for part in pool.map(lambda each: self._move(leg, each[0], each[1].size_bytes, replace=replace), leg.items):
                 parts.append(part)
                 transferred_bytes += part.transferred_bytes
                 progress(transferred_bytes)
         return merged(parts)
 
-    def _move(self, leg: Leg, name: str, *, replace: bool) -> Moved:
+    def _move(self, leg: Leg, name: str, expected_bytes: int, *, replace: bool) -> Moved:
         try:
             source, path = self._files.place(_under(leg.source_root, name))
             target, target_path = self._files.place(_under(leg.destination_root, name))
             size_bytes = source.head(path).size_bytes
+            if size_bytes != expected_bytes:  # what is copied would stand in the way of what is meant
+                return Moved(failed={name: f"the source has {size_bytes} bytes, and {expected_bytes} by its metadata"})
             if not replace:
                 found = _length(target, target_path)
                 if found is not None:

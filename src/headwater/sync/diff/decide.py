@@ -29,17 +29,29 @@ def goal_of_changes(differences: Iterable[Difference], subset: Sequence[TableKey
     return _goal(differences, subset, is_full=False)
 
 
+def with_ahead(
+    differences: Iterable[Difference], ahead: Sequence[TableKey], contents: Mapping[TableKey, Content]
+) -> tuple[Difference, ...]:
+    """The differences, and names that the replica shows otherwise: of these nothing that it had is taken for there.
+
+    A subset has moved them on, so what they had before may have been collected since. `contents` are the target's.
+    """
+    others = [each for each in differences if each.key not in ahead]
+    return (*others, *(Difference(key, None, contents.get(key)) for key in ahead))
+
+
 def _goal(differences: Iterable[Difference], subset: Sequence[TableKey] | None, *, is_full: bool) -> Goal:
     tables: list[TableGoal] = []
     others: dict[TableKey, Content | None] = {}
+    differences = list(differences)
+    # By identity: a table that was renamed has its files under its old name, and one made anew under its name has none.
+    befores = {each.before.content_id: each.before for each in differences if isinstance(each.before, TableContent)}
     for each in differences:
         if not _is_wanted(each.key, each.after, subset):
             continue
         match each.after:
             case TableContent():
-                tables.append(
-                    TableGoal(each.key, each.after, each.before if isinstance(each.before, TableContent) else None)
-                )
+                tables.append(TableGoal(each.key, each.after, befores.get(each.after.content_id)))
             case ViewContent() | NamespaceContent() | None:
                 others[each.key] = each.after
             case _:
@@ -77,7 +89,9 @@ def manifests_to_read(found: Iterable[ManifestFile], known: Iterable[ManifestFil
 def statistics_needed(after: TableMetadata, before: TableMetadata | None, history: History) -> list[Needed]:
     """Statistics that the replica's version does not name; those of snapshots that it does not keep stay away."""
     wanted = {each.snapshot_id for each in kept(after, history)} if history is History.CURRENT else None
-    known = set(_statistics(before, None)) if before is not None else set()
+    # Of what the document of before names, the replica has what it kept.
+    had = None if before is None or wanted is None else {each.snapshot_id for each in kept(before, history)}
+    known = set(_statistics(before, had)) if before is not None else set()
     return [each for each in _statistics(after, wanted) if each not in known]
 
 

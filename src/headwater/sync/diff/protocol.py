@@ -25,6 +25,7 @@ from headwater.sync.diff.decide import (
     lists_to_read,
     manifests_to_read,
     statistics_needed,
+    with_ahead,
 )
 from headwater.sync.diff.model import Goal, Needed, TableGoal
 from headwater.sync.model import Origin
@@ -46,11 +47,23 @@ class TableDiff:
     statistics: tuple[Needed, ...]
 
 
-def find_goal(catalog: Catalog, shown: Origin | None, target: Origin, subset: Sequence[TableKey] | None) -> Goal:
-    """What changed since the commit that the replica shows; everything, when that is not known or not kept."""
+def find_goal(
+    catalog: Catalog,
+    shown: Origin | None,
+    target: Origin,
+    subset: Sequence[TableKey] | None,
+    ahead: Sequence[TableKey] = (),
+) -> Goal:
+    """What changed since the commit that the replica shows; everything, when that is not known or not kept.
+
+    `ahead` are names that the replica shows otherwise than that commit does: they are looked at, changed or not.
+    """
     if shown is not None:
         try:
-            return goal_of_changes(catalog.diff(shown.hash, target.hash), subset)
+            changes = catalog.diff(shown.hash, target.hash)
+            if ahead:
+                changes = with_ahead(changes, ahead, catalog.content(target.hash, ahead))
+            return goal_of_changes(changes, subset)
         except (CommitNotFoundError, BehindHorizonError) as error:
             _log.info("a full diff: what the replica shows is not kept", shown=shown.hash, error=str(error))
     return goal_of_all(catalog.contents(target.hash), subset)

@@ -51,8 +51,13 @@ def digest_in(place: Place, location: str) -> str | None:
     prefix = place.prefix.rstrip("/") + "/"
     if not location.startswith(prefix):
         return None
-    name = location.rpartition("/")[2].partition(".")[0].partition("-")[0]
+    name = digest_named(location)
     return name if len(name) == _DIGEST_DIGITS else None
+
+
+def digest_named(location: str) -> str:
+    """The digest in the name of what is known to be an output."""
+    return location.rpartition("/")[2].partition(".")[0].partition("-")[0]
 
 
 def version_of_bytes(data: bytes) -> str:

@@ -5,21 +5,14 @@ Only names and lengths travel: the work goes out with the function, one row for 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headwater.kernel.errors import (
-    ConflictError,
-    CorruptError,
-    HeadwaterError,
-    RefusedError,
-    UnavailableError,
-    UsageError,
-)
+from headwater.kernel.errors import HeadwaterError
+from headwater.spark.failures import raised, told
 from headwater.sync.localise.decide import in_tasks, is_worth_spreading
 from headwater.sync.localise.manifest import localise_manifests
 from headwater.sync.localise.model import ManifestDone, ManifestWork, Place
@@ -43,9 +36,6 @@ _ARROW: Final = pa.schema(
         ("error", pa.string()),
     ]
 )
-_KINDS: Final = {
-    each.__name__: each for each in (UsageError, ConflictError, RefusedError, UnavailableError, CorruptError)
-}
 
 
 def spread_on(
@@ -63,7 +53,7 @@ def spread_on(
         for row in manifests_frame(spark, open_place, works, tasks=tasks).collect():
             found = row.asDict()
             if (error := found.pop("error")) is not None:
-                raise _raised(error)
+                raise raised(error)
             yield ManifestDone(**found)
 
     return spread
@@ -89,16 +79,5 @@ def _rows(open_place: Callable[[], Place], works: Sequence[ManifestWork]) -> Ite
         rows.extend({**asdict(done), "error": None} for done in localise_manifests(open_place(), works))
     except HeadwaterError as error:
         # As a row, not as an exception: Spark would make a page of text of it, without its kind and its fields.
-        rows = [{"error": _told(error)}]
+        rows = [{"error": told(error)}]
     yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
-
-
-def _told(error: HeadwaterError) -> str:
-    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS), "")
-    told = {"kind": kind, "message": error.message, "hint": error.hint, "fields": error.fields}
-    return json.dumps(told, default=str)
-
-
-def _raised(told: str) -> HeadwaterError:
-    error = json.loads(told)
-    return _KINDS.get(error["kind"], HeadwaterError)(error["message"], hint=error["hint"], **error["fields"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headwater.regions.registry import digest_of
 from headwater.regions.resolve import Resolver
 
 # A name that is taken as it stands, whatever folder it is in.
@@ -15,14 +14,15 @@ _MOST_FOLDERS: Final = 10_000
 
 
 class RegistryMapping:
-    """What one registry says, seen from one region. Equal rules have equal digests, whatever their generation.
+    """What one registry says, seen from one region. Equal rules have equal digests, whatever their generation, and
+    whatever else the registry says: a remote or a reason that changes, or another region, leaves replicas as they are.
 
     Prefixes of rules end in a slash, so the files of one folder go to one folder. Each folder is resolved once: a
     manifest has thousands of files in few of them.
     """
 
     def __init__(self, resolver: Resolver) -> None:
-        self.digest = f"{resolver.region.name}:{digest_of(resolver.registry)}"
+        self.digest = resolver.digest
         self._resolver = resolver
         self._folders: dict[str, str] = {}
 

@@ -44,7 +44,7 @@ from headwater.sync.localise.model import Localised, ManifestDone, ManifestWork,
 from headwater.sync.localise.store import create, side_by_side
 from headwater.tables.avro import DAMAGE, said
 from headwater.tables.manifests import MANIFEST_LIST_SEAL, manifest_list_seal
-from headwater.tables.model import TableCorruptError
+from headwater.tables.model import OutsideLakeError, TableCorruptError
 from headwater.tables.relocate_lists import ManifestList, MovedManifest, manifests_in, open_manifest_list
 from headwater.tables.relocate_metadata import MovedList, open_document, relocate_metadata
 
@@ -183,7 +183,7 @@ def _known(place: Place, promoted: str | None) -> _Known:
         current = document.get("current-snapshot-id")
         paths = [each["manifest-list"] for each in snapshots if each["snapshot-id"] == current]
         found = [each for path in paths for each in manifests_in(place.files.read(path), path)]
-    except (TableCorruptError, *DAMAGE) as error:
+    except (TableCorruptError, OutsideLakeError, *DAMAGE) as error:  # a region that moved left its old place behind
         _log.warning("nothing is reused: what the replica shows cannot be read", path=promoted, error=str(error))
         return _Known()
     manifests = {digest: each for each in found if (digest := digest_in(place, each.location)) is not None}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from headwater.sync.model import WRITE_ENDED_AT, Times, moment
 
@@ -34,6 +34,31 @@ def lags(times: Times, visible_at: datetime, origin_properties: Mapping[str, str
         _seconds(began, visible_at),
         _seconds(written, visible_at),
     )
+
+
+def is_beat_due(last: datetime, now: datetime, every: timedelta) -> bool:
+    """Whether another heartbeat is to be made."""
+    return now - last >= every
+
+
+def lacking_seconds(shown: str, beats: Iterable[tuple[str, datetime]], now: datetime) -> float:
+    """How long a region that shows this heartbeat has lacked the oldest that came after it; `beats` newest first."""
+    oldest: datetime | None = None
+    for beat, made_at in beats:
+        if beat == shown:
+            break
+        oldest = made_at
+    return 0.0 if oldest is None else _seconds(oldest, now)
+
+
+def commits_within(times: Iterable[datetime], now: datetime, span: timedelta) -> int:
+    """How many of the commits, newest first, are no older than the span."""
+    count = 0
+    for at in times:
+        if now - at > span:
+            break
+        count += 1
+    return count
 
 
 def _seconds(start: datetime, end: datetime) -> float:

@@ -44,9 +44,16 @@ VISIBILITY_LAG = Metric(
 REPLICATION_LAG = Metric(
     "catalog_db_replication_lag_seconds",
     MetricKind.GAUGE,
-    "How old the newest heartbeat is that the region's catalog has seen.",
+    "How long the region's catalog has lacked the oldest heartbeat that it does not show; 0 when it shows all.",
     ("region",),
 )
+HEARTBEAT = Metric(
+    "replication_heartbeat_timestamp_seconds",
+    MetricKind.GAUGE,
+    "When the newest heartbeat that the region's catalog shows was made, in seconds since 1970.",
+    ("region",),
+)
+COMMIT_RATE = Metric("nessie_commit_rate_per_min", MetricKind.GAUGE, "Commits to main within the last minute.")
 OLDEST_PENDING = Metric(
     "oldest_pending_commit_age_seconds",
     MetricKind.GAUGE,

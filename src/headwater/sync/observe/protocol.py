@@ -16,9 +16,15 @@ from headwater.kernel.clock import Clock
 from headwater.kernel.errors import CorruptError, UnavailableError
 from headwater.kernel.logs import Log
 from headwater.kernel.metrics import Metrics
-from headwater.sync.model import Origin, times_of
+from headwater.sync.model import ORIGIN_BRANCH, Origin, times_of
 from headwater.sync.observe.decide import Lags, lags
-from headwater.sync.observe.metrics import END_TO_END_LAG, READ_READY_LAG, REGIONAL_COMMIT_LAG, WRITER_LAG
+from headwater.sync.observe.metrics import (
+    END_TO_END_LAG,
+    READ_READY_LAG,
+    REGIONAL_COMMIT_LAG,
+    VISIBILITY_LAG,
+    WRITER_LAG,
+)
 from headwater.sync.promote.protocol import is_part_of
 
 _log = Log("sync.observe")
@@ -53,6 +59,18 @@ class Observer:
         self._metrics = metrics
         self._patience = patience
         self._poll = poll
+        self._arrived: str | None = None
+
+    def look_for(self, target: Origin) -> None:
+        """Tell how long a commit of `main` took to the region's catalog, once, when it is there.
+
+        It may have come before anybody looked: the lag is told as what it was at most.
+        """
+        if target.hash == self._arrived or not self._is_visible(ORIGIN_BRANCH, target):
+            return
+        self._arrived = target.hash
+        lag_seconds = (self._clock.now() - target.created_at).total_seconds()
+        self._metrics.observe(VISIBILITY_LAG, max(0.0, lag_seconds), region=self._region)
 
     def observe(self, branch: str, commit: Commit, target: Origin, tables: Iterable[TableKey]) -> Seen:
         """Wait until the region's readers see the commit, and tell the lags. `UnavailableError` when they do not."""

@@ -10,25 +10,36 @@ from headwater.sync.plan.model import BatchLimits, Found, NotYetThereError, Occu
 from headwater.sync.runs.model import Shipped
 from headwater.tables.reach import ReachKind
 
-# Files that hold paths are written anew by localise, and the replica never shows the original.
+# Files that hold paths are written anew by localise, and the replica shows no copy of the original.
 REWRITTEN = frozenset({ReachKind.POSITION_DELETES, ReachKind.DELETION_VECTOR})
 
 
-def is_copied(needed: Needed) -> bool:
-    """Whether the replica shows the file itself."""
+def is_shown(needed: Needed) -> bool:
+    """Whether the replica shows the file itself, or a copy of it."""
     return needed.kind not in REWRITTEN
 
 
-def once(needed: Iterable[Needed]) -> Iterator[Needed]:
-    """Each file once; manifests that do not agree about one are an error. Remembers every file that it has seen."""
+def may_stay(needed: Needed, resolution: Resolution) -> bool:
+    """Whether a file with paths in it may be shown where it is: localise leaves it there if all of them are local.
+
+    It is not judged by its size: engines are known to write a wrong one into their manifests, and localise reads it.
+    """
+    return needed.kind in REWRITTEN and resolution.is_local
+
+
+def once(placed: Iterable[tuple[Resolution, int]]) -> Iterator[tuple[Resolution, int]]:
+    """Each file once, however it is spelled; manifests that do not agree about one are an error.
+
+    Remembers every file that it has seen.
+    """
     seen: dict[str, int] = {}
-    for each in needed:
-        size_bytes = seen.setdefault(each.uri, -1)
-        if size_bytes == -1:
-            seen[each.uri] = each.size_bytes
-            yield each
-        elif size_bytes != each.size_bytes:
-            raise SizesDifferError(each.uri, size_bytes, each.size_bytes)
+    for resolution, size_bytes in placed:
+        known = seen.setdefault(resolution.source, -1)
+        if known == -1:
+            seen[resolution.source] = size_bytes
+            yield resolution, size_bytes
+        elif known != size_bytes:
+            raise SizesDifferError(resolution.source, known, size_bytes)
 
 
 def planned(resolution: Resolution, size_bytes: int, found: Found | None, shipped: Shipped = Shipped.NO) -> PlannedFile:

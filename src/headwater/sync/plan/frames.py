@@ -1,6 +1,6 @@
 """Plans on Spark: manifests in, one row for each batch out. Nobody holds a list of all files.
 
-read       each task reads some manifests: a row for each live file that is copied
+read       each task reads some manifests: a row for each live file that the replica will show
 resolve    in the same task, by the registry
 group      by destination: two sources of one destination, or two sizes of one file, are errors
 plan       each part claims, looks and writes its lists, chunk by chunk
@@ -20,9 +20,8 @@ from headwater.regions.resolve import collision
 from headwater.spark.failures import raised, told
 from headwater.sync.diff.manifest import live_files
 from headwater.sync.diff.model import Needed
-from headwater.sync.plan.decide import is_copied
 from headwater.sync.plan.model import SizesDifferError
-from headwater.sync.plan.protocol import Placed, Planning, made
+from headwater.sync.plan.protocol import Placed, Planning, made, placed
 from headwater.sync.runs.model import PlannedBatch
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def files_frame(
     *,
     tasks: int,
 ) -> DataFrame:
-    """One row for each live file of each manifest that is copied, with its place; or the error that ended a task."""
+    """One row for each live file that the replica will show, with its place; or the error that ended a task."""
     parts = [list(manifests[start::tasks]) for start in range(max(1, min(tasks, len(manifests))))]
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,11 +109,8 @@ def _file_rows(
     rows: list[dict[str, object]] = []
     live = (each for manifest in manifests for each in live_files(planning.files, manifest))
     try:
-        for each in chain(others, live):
-            if not is_copied(each):
-                continue
-            found = planning.resolver.resolve(each.uri)
-            rows.append({"source": found.source, "size_bytes": each.size_bytes, "destination": found.destination})
+        for found, size_bytes in placed(planning, chain(others, live)):
+            rows.append({"source": found.source, "size_bytes": size_bytes, "destination": found.destination})
             if len(rows) >= _ROWS_AT_ONCE:
                 yield pa.RecordBatch.from_pylist(rows, schema=_FILES_ARROW)
                 rows = []

@@ -52,9 +52,15 @@ class OccupiedError(RefusedError):
     """Something else is where a file should be copied to; it is never overwritten (R6)."""
 
     def __init__(self, source: str, destination: str, expected_bytes: int, actual_bytes: int) -> None:
+        is_local = source == destination
+        told = "by its table's metadata it has" if is_local else f"{source}, which belongs there, has"
         super().__init__(
-            f"{destination} has {actual_bytes} bytes, and {source}, which belongs there, has {expected_bytes}",
-            hint="two files share one destination, or a copy is damaged: look at both, and remove the wrong one",
+            f"{destination} has {actual_bytes} bytes, and {told} {expected_bytes}",
+            hint=(
+                "it was damaged, or written anew: put back what the table was written with"
+                if is_local
+                else "two files share one destination, or a copy is damaged: look at both, and remove the wrong one"
+            ),
             source=source,
             destination=destination,
             expected=expected_bytes,

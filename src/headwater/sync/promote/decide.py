@@ -6,19 +6,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from headwater.catalog.model import Content, Delete, Put, TableKey
+from headwater.catalog.model import Content, Delete, NamespaceContent, Put, TableKey
 from headwater.sync.model import Origin
 from headwater.sync.promote.model import Gate, Next, Promotion, Standing
 
 
-def standing(shown: Origin | None, target: Origin, *, is_shown_on_main: bool, is_target_before_shown: bool) -> Standing:
-    """Where the commit that the replica shows stands to the target."""
+def standing(
+    shown: Origin | None,
+    target: Origin,
+    *,
+    is_shown_on_main: bool,
+    is_target_before_shown: bool,
+    is_made_alike: bool = True,
+) -> Standing:
+    """Where the commit that the replica shows stands to the target.
+
+    One that shows the target by other rules, or with another history, or not all of it, is not there yet.
+    """
     if shown is None:
         return Standing.NOWHERE
     if not is_shown_on_main:
         return Standing.OFF_MAIN
     if shown.hash == target.hash:
-        return Standing.AT
+        return Standing.AT if is_made_alike else Standing.BEHIND
     return Standing.PAST if is_target_before_shown else Standing.BEHIND
 
 
@@ -52,6 +62,9 @@ def promotion(localised: Mapping[TableKey, Content], shown: Mapping[TableKey, Co
     removed first.
     """
     removals = {key: held for key, held in shown.items() if key in localised and type(localised[key]) is not type(held)}
+    # A namespace goes with what was in it.
+    rooms = [key.elements for key, held in removals.items() if isinstance(held, NamespaceContent)]
+    removals |= {key: held for key, held in shown.items() if any(key.is_in(room) for room in rooms)}
     changes: dict[TableKey, Put | Delete] = {}
     expected: dict[TableKey, Content | None] = {}
     for key, wanted in localised.items():
@@ -61,6 +74,6 @@ def promotion(localised: Mapping[TableKey, Content], shown: Mapping[TableKey, Co
         if wanted != held:
             changes[key], expected[key] = Put(wanted), held
     for key, held in shown.items():
-        if key not in localised:
+        if key not in localised and key not in removals:
             changes[key], expected[key] = Delete(), held
     return Promotion(changes, expected, removals)

@@ -35,8 +35,8 @@ def step(state: RouteState, health: Health, now: datetime, limits: RouteLimits) 
 
 
 def _trouble(health: Health, now: datetime, limits: RouteLimits) -> str | None:
-    if not health.is_up:
-        return "the local replica does not answer"
+    if health.fault is not None:
+        return f"the local replica {health.fault}"
     if health.lacks_since is not None and now - health.lacks_since > limits.stale_after:
         behind = (now - health.lacks_since).total_seconds()
         return f"the local replica is {behind:.0f} s behind, more than {limits.stale_after.total_seconds():.0f} s"

@@ -32,9 +32,9 @@ class RouteState:
 
 @dataclass(frozen=True)
 class Health:
-    """How the local replica is: whether it answers, and since when it lacks a commit of `main`; None: it lacks none."""
+    """How the local replica is: what is wrong with it, and since when it lacks a commit of `main`; None: nothing."""
 
-    is_up: bool
+    fault: str | None = None
     lacks_since: datetime | None = None
 
 

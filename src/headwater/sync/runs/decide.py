@@ -7,7 +7,12 @@ from headwater.sync.runs.model import Run, RunSpec, Shipped, Step
 
 
 def reason_to_abandon(
-    found: Run, wanted: RunSpec, *, is_target_on_main: bool, cutover: Origin | None = None
+    found: Run,
+    wanted: RunSpec,
+    *,
+    is_target_on_main: bool,
+    is_promoted_there: bool = True,
+    cutover: Origin | None = None,
 ) -> str | None:
     """Why what a dead process left is not gone on with; None: it is.
 
@@ -17,7 +22,8 @@ def reason_to_abandon(
     """
     spec = found.spec
     if found.done in (Step.PROMOTE, Step.OBSERVE):
-        return None  # readers may see it already; only the watching is left
+        # Readers may see it already, and only the watching is left; of a branch that was set back there is none.
+        return None if is_promoted_there else "the replica was set back, and no longer leads to what it promoted"
     if not is_target_on_main:
         return "its target is no longer part of main"
     if spec.replica_head != wanted.replica_head:

@@ -8,6 +8,7 @@ Invariants:
     1  A region has at most one run that is running.
     2  Each change carries the fence of its process and lands only while no higher one was shown.
     3  A step is finished after everything that it did is durable; batches, one by one, after their files are.
+    4  The plan of a run, and what it localised, are kept until it ends, and no longer.
 
 Commit point: the transaction of each call. A crash leaves a run with the last step that was finished; the next process
 does the following one again, from the batches that are not done.
@@ -230,6 +231,10 @@ def _running(connection: Connection, region: str) -> Run | None:
 
 def _update(connection: Connection, run: Run) -> None:
     connection.execute(sa.update(tables.runs).where(tables.runs.c.id == run.id).values(_as_row(run)))
+    if run.state is not RunState.RUNNING:
+        # Nobody goes on with it: what was noted on the way would only grow.
+        for each in (tables.batches, tables.localised):
+            connection.execute(sa.delete(each).where(each.c.run == run.id))
 
 
 def _as_row(run: Run) -> Mapping[str, object]:
