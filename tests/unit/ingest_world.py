@@ -52,7 +52,9 @@ SCHEMA = pa.schema([field("id", pa.int64(), 1, nullable=False), field("v", pa.st
 class IngestWorld:
     """A node with the table `t (id, v)`. Requests are spread over virtual nodes as a feeder does it."""
 
-    def __init__(self, folder: Path, *, schema: pa.Schema = SCHEMA, key: tuple[str, ...] = ("id",), **limits: int) -> None:
+    def __init__(
+        self, folder: Path, *, schema: pa.Schema = SCHEMA, key: tuple[str, ...] = ("id",), **limits: int
+    ) -> None:
         clock = SystemClock()
         self.store = MemoryStore(clock)
         self.topology = Topology.parse(TOPOLOGY)

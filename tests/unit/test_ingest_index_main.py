@@ -180,6 +180,7 @@ class TestFlush:
         assert main.check_marker(9) is None
 
     @pytest.mark.parametrize("point", [Failpoint.MAIN_FLUSH_AFTER_SNAPSHOT, Failpoint.MAIN_FLUSH_AFTER_COMMIT])
+    @pytest.mark.hazard("I21")
     def test_the_buffer_is_kept_until_the_commit(self, main: MainIndex, point: Failpoint) -> None:
         main.put_main_index_entries([ONE])
         with arm(point, Action.ERROR), pytest.raises(FailpointError):

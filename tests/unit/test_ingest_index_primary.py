@@ -300,6 +300,7 @@ class TestPruning:
         assert [timestamp for timestamp, _ in world.versions("again")] == [4, 3]
         assert [timestamp for timestamp, _ in world.versions("back")] == [3]
 
+    @pytest.mark.hazard("I20")
     def test_a_pruned_number_never_means_another_key(self, world: World) -> None:
         rows = [int(world.put(["a"], timestamp)[0]) for timestamp in (1, 2)]
         world.primary.prune(TABLE, 9)

@@ -9,7 +9,7 @@ import enum
 import threading
 from collections.abc import Callable
 
-from headwater.kernel.errors import RefusedError
+from headwater.kernel.errors import HeadwaterError, RefusedError
 
 
 class LifecycleState(enum.StrEnum):
@@ -22,6 +22,10 @@ class LifecycleState(enum.StrEnum):
 
 class NotReadyError(RefusedError):
     """The node does not answer yet, or not any more; nothing was done."""
+
+
+class NodeFailedError(HeadwaterError):
+    """The node cannot say any more what it holds, and takes nothing until it has recovered."""
 
 
 class Lifecycle:
@@ -61,6 +65,13 @@ class Lifecycle:
             self._failure = self._failure or error
             self._state = LifecycleState.FAILED
         self._tell()
+
+    def refuse_failed(self) -> None:
+        """Raise when it has failed, whatever it was before."""
+        if self._failure is not None:
+            raise NodeFailedError(
+                f"the node has failed: {self._failure}", hint="start it again; it recovers from its checkpoint"
+            ) from self._failure
 
     def refuse_unless_ready(self) -> None:
         """Raise unless it is READY."""

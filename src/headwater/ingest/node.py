@@ -86,7 +86,7 @@ class Node:
             index=index,
             buffers=self.buffers,
             visibility=self.visibility,
-            fail=self.lifecycle.fail,
+            lifecycle=self.lifecycle,
         )
         self.scanner = Scanner(tables=tables, buffers=self.buffers, visibility=self.visibility, open_file=open_file)
         self.publisher = Publisher(

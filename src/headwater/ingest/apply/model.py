@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headwater.ingest.keys import Keys
 from headwater.ingest.model import Position, Stream, TableShape, Timestamp
-from headwater.kernel.errors import HeadwaterError, RefusedError, UsageError
+from headwater.kernel.errors import RefusedError, UsageError
 
 
 class BadRequestError(UsageError):
@@ -21,10 +21,6 @@ class WrongNodeError(RefusedError):
 
 class BackInTimeError(RefusedError):
     """A key has a version that is younger than the request; nothing was done."""
-
-
-class NodeFailedError(HeadwaterError):
-    """The node cannot say any more what it holds, and takes nothing until it has recovered."""
 
 
 @dataclass(frozen=True, slots=True)

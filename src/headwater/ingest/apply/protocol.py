@@ -37,11 +37,12 @@ from typing import Protocol
 import numpy as np
 
 from headwater.ingest.apply.decide import changes, is_applied
-from headwater.ingest.apply.model import BackInTimeError, NodeFailedError, Rows, StreamChange, UpdateRequest
+from headwater.ingest.apply.model import BackInTimeError, Rows, StreamChange, UpdateRequest
 from headwater.ingest.buffer.buffers import Buffers
 from headwater.ingest.buffer.model import AppendHandle
 from headwater.ingest.buffer.stream import Outcome, StreamBuffer
 from headwater.ingest.keys import Keys
+from headwater.ingest.lifecycle import Lifecycle, NodeFailedError
 from headwater.ingest.model import (
     Bools,
     Int64s,
@@ -67,15 +68,15 @@ class LocalIndex(Protocol):
         """The newest version of each key."""
         ...
 
-    def put_main_index_entries(self, ranges: tuple[RowRange, ...]) -> None: ...
+    def put_main_index_entries(self, ranges: tuple[RowRange, ...]) -> None:
+        """Where rows are."""
+        ...
 
     def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
         """Which row each key has from now on."""
         ...
 
-    def tombstone_primary_resolved(
-        self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved
-    ) -> None:
+    def tombstone_primary_resolved(self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved) -> None:
         """Each key has no row from now on."""
         ...
 
@@ -102,9 +103,9 @@ class Applier:
         index: LocalIndex,
         buffers: Buffers,
         visibility: VisibilityIndex,
-        fail: Callable[[BaseException], None] = lambda error: None,
+        lifecycle: Lifecycle,
     ) -> None:
-        self._fail = fail
+        self._lifecycle = lifecycle
         self._tables = tables
         self._virtual_node_count = virtual_node_count
         self._owned = owned
@@ -114,16 +115,15 @@ class Applier:
         self._guard = threading.Lock()
         self._turns: dict[Stream, threading.RLock] = {}
         self._applied: dict[Stream, Position] = {}
-        self._failure: BaseException | None = None
 
     def apply(self, request: UpdateRequest) -> None:
         """Do all that the request asks for."""
-        self.refuse_failed()
+        self._lifecycle.refuse_failed()
         wanted = changes(request, self._tables, self._virtual_node_count, self._owned)
         self._buffers.refuse_more()
         for change in wanted:
             with self.turn(change.stream):
-                self.refuse_failed()
+                self._lifecycle.refuse_failed()
                 if is_applied(request.position, self._applied.get(change.stream)):
                     continue
                 self._apply(change, request.position.timestamp)
@@ -140,18 +140,6 @@ class Applier:
             lock = self._turns.setdefault(stream, threading.RLock())
         with lock:
             yield
-
-    def fail(self, error: BaseException) -> None:
-        """The node cannot vouch for itself any more."""
-        self._failure = self._failure or error
-        self._fail(error)
-
-    def refuse_failed(self) -> None:
-        """Raise when the node has failed."""
-        if self._failure is not None:
-            raise NodeFailedError(
-                f"the node has failed: {self._failure}", hint="start it again; it recovers from its checkpoint"
-            ) from self._failure
 
     # One change of one stream.
 
@@ -226,7 +214,7 @@ class Applier:
         try:
             yield
         except Exception as error:
-            self.fail(error)
+            self._lifecycle.fail(error)
             raise NodeFailedError(
                 f"what a failed request had begun could not be undone: {error}",
                 hint="start the node again; it recovers from its checkpoint",
