@@ -148,6 +148,7 @@ def test_another_regions_file_of_another_size_is_not_taken_for_it() -> None:
     with pytest.raises(CopyFailedError, match="it has vanished: it is not at s3://us/x, s3://asia/x") as caught:
         world.copy([CopyItem("s3://us/x", "s3://eu/lake/x", 4)])
     assert caught.value.lacking[0].outcome is Outcome.VANISHED
+    assert len(world.mover.legs) == 1  # nobody even began to bring it
     assert world.read("s3://eu/lake/x") is None
     assert world.noted == []
 

@@ -34,6 +34,7 @@ from headwater.storage.errors import (
 from headwater.storage.file import FileStore
 from headwater.storage.port import Create, Overwrite, Update
 from headwater.storage.retrying import RetryingStore
+from headwater.storage.root import Root
 
 COUNTER = """
 import sys
@@ -308,6 +309,22 @@ def swapped(store: FileStore) -> Path:
     store.root.rename(store.root.with_name("elsewhere"))
     store.root.mkdir()
     return store.root.with_name("elsewhere")
+
+
+def test_a_look_that_saw_no_folder_does_not_undo_one_that_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that begin together one looks before the folder is made, and goes on after the other has seen it."""
+    root = Root(tmp_path / "store")
+
+    def overtaken() -> None:
+        monkeypatch.undo()
+        root.folder.mkdir()
+        root.look()
+
+    monkeypatch.setattr(root, "_found", overtaken)
+    root.look()
+    known = root._identity
+    assert known is not None
+    root.require_same("x")
 
 
 @pytest.mark.hazard("S6")

@@ -55,7 +55,7 @@ class TestItsOwnCommit:
         log = stage.catalog.log(stage.catalog.ref(BRANCH).hash)
         assert sum(each.operation == wanted.run for each in log) == 1
 
-    def test_while_it_waits_for_the_region(self, stage: Stage) -> None:
+    def test_while_it_waits_for_the_region(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         before = stage.catalog.ref("main").hash
         target = stage.main({T: stage.world.table()})
         wanted = stage.wanted(target, {T: local("t")})
@@ -63,11 +63,11 @@ class TestItsOwnCommit:
         slept, clock = stage.world.clock.sleep, stage.world.clock
 
         def meanwhile(seconds: float) -> None:
-            clock.sleep = slept  # type: ignore[method-assign]
+            monkeypatch.undo()
             stage.promote(wanted)
             slept(seconds)
 
-        clock.sleep = meanwhile  # type: ignore[method-assign]
+        monkeypatch.setattr(clock, "sleep", meanwhile)
         ended = stage.promote(wanted, stage.promoter(regional=regional))  # type: ignore[arg-type]
         assert ended.next is Next.COMMIT
         assert ended.commit is not None

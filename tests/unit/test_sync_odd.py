@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import StaticTable
 
 from headwater.catalog.model import CommitRequest, NamespaceContent, Put, TableKey
+from headwater.cli.sync import leased_ground
 from headwater.kernel.errors import CorruptError, HeadwaterError, RefusedError, UsageError
 from headwater.kernel.ids import new_ulid
 from headwater.storage.file import FileStore
 from headwater.sync.copy.model import CopyFailedError
-from headwater.sync.lease import leased
 from headwater.sync.opening import _remove_lists, open_syncing
 from headwater.sync.plan.model import OccupiedError
 from headwater.sync.runs.model import History, RunState, Step
@@ -482,11 +481,7 @@ class TestMoves:
         for name in ("t", "u"):
             lake.create_table(name, ids(1).schema, actor="ann")
             lake.load(name, ids(1), actor="ann")
-        with (
-            regions.app.open_sync(regions.url, "eu") as ground,
-            closing(regions.app.open_coordination(regions.url)) as coordination,
-            leased(coordination, "eu", "one", ground.settings.sync.lease_seconds) as lease,
-        ):
+        with leased_ground(regions.app, regions.url, "eu") as (ground, lease):
             syncing, goals = open_syncing(ground, lease), ground.goals(History.FULL)
             syncing.advance(goals, lease, Step.DIFF, told=lambda *_: None)
             lake.apply("drop table u", actor="ann")
@@ -509,11 +504,7 @@ class TestLists:
 
     def test_they_stay_while_a_run_needs_them_and_go_with_it(self, regions: Beyond) -> None:
         self.a_table(regions)
-        with (
-            regions.app.open_sync(regions.url, "eu") as ground,
-            closing(regions.app.open_coordination(regions.url)) as coordination,
-            leased(coordination, "eu", "one", ground.settings.sync.lease_seconds) as lease,
-        ):
+        with leased_ground(regions.app, regions.url, "eu") as (ground, lease):
             syncing, goals = open_syncing(ground, lease), ground.goals(History.FULL)
             for step in (Step.PLAN, Step.VERIFY, Step.PROMOTE):
                 syncing.advance(goals, lease, step, told=lambda *_: None)
@@ -523,11 +514,7 @@ class TestLists:
 
     def test_the_lists_of_a_run_that_is_running_stay(self, regions: Beyond) -> None:
         self.a_table(regions)
-        with (
-            regions.app.open_sync(regions.url, "eu") as ground,
-            closing(regions.app.open_coordination(regions.url)) as coordination,
-            leased(coordination, "eu", "one", ground.settings.sync.lease_seconds) as lease,
-        ):
+        with leased_ground(regions.app, regions.url, "eu") as (ground, lease):
             syncing, goals = open_syncing(ground, lease), ground.goals(History.FULL)
             syncing.advance(goals, lease, Step.PLAN, told=lambda *_: None)
             before = self.lists(regions)
@@ -624,11 +611,7 @@ class TestFaults:
         table = engine.create(SCHEMA, format_version=3)
         table = engine.commit(append(engine.staging(), table, rows(*range(5))))
         regions.show("t", engine.commit(delete(engine.staging(), table, parse("id = 1"))))
-        with (
-            regions.app.open_sync(regions.url, "eu") as ground,
-            closing(regions.app.open_coordination(regions.url)) as coordination,
-            leased(coordination, "eu", "one", ground.settings.sync.lease_seconds) as lease,
-        ):
+        with leased_ground(regions.app, regions.url, "eu") as (ground, lease):
             syncing, goals = open_syncing(ground, lease), ground.goals(History.FULL)
             syncing.advance(goals, lease, Step.VERIFY, told=lambda *_: None)
             gone = {each: each.read_bytes() for each in (regions.folder / "us").rglob(f"*{ending}")}

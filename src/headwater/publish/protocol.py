@@ -209,12 +209,10 @@ class Publisher:
             with self._losing(sidecar, each):
                 move.create()
             hit(Failpoint.PUBLISH_AFTER_HEAD)
-
-        def settle(moved: tuple[Planned, Move]) -> None:
-            with self._losing(sidecar, moved[0]):
-                moved[1].settle()
-
-        self._workers.each(settle, list(zip(planned, moves, strict=True)))
+        self._workers.each(Move.sync, moves)
+        for each, move in zip(planned, moves, strict=True):
+            with self._losing(sidecar, each):
+                move.settle()
 
     @contextmanager
     def _losing(self, sidecar: Sidecar, planned: Planned) -> Iterator[None]:

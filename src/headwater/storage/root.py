@@ -21,12 +21,13 @@ class Root:
 
     def look(self) -> None:
         """See which folder it is, if that is not known yet."""
-        if self._identity is None:
-            self._identity = self._found()
+        if self._identity is None and (found := self._found()) is not None:  # who saw nothing forgets nothing
+            self._identity = found
 
     def require_same(self, path: str) -> None:
         """Refuse to change the object in what is not the folder that was first seen here."""
-        if self._identity is not None and self._found() != self._identity:
+        known = self._identity
+        if known is not None and self._found() != known:
             raise StoreReplacedError(self.folder.as_uri(), path)
 
     def _found(self) -> tuple[int, int] | None:

@@ -42,11 +42,6 @@ class Batch:
         pairs = ((self.before.refs[name], ref) for name, ref in self.manifest.refs.items())
         return (pair for pair in pairs if pair[0] != pair[1])
 
-    @property
-    def refuses(self) -> bool:
-        """Whether a request would not land."""
-        return any(isinstance(each, HeadwaterError) for each in self.answers)
-
     def accept(self, branch: str, staged: Staged) -> None:
         """The commit is the branch's head from now on."""
         self.manifest = self.manifest.with_ref(replace(self.manifest.refs[branch], hash=staged.commit.hash))

@@ -29,10 +29,6 @@ Steps of a commit, and what a crash after each leaves behind:
 Shards and commit are put side by side, because one after the other costs a round trip more; so a crash may leave a
 commit without its shards. No ref is made or moved to such a commit, and none is merged (refs.py).
 
-The manifest that was the latest a moment ago will do for a first try, without another look: if it is not any more, its
-successor's place is taken, and nothing has happened. A refusal is never decided on it, and who was overtaken the last
-time looks first.
-
 When another writer took the next manifest, the request is judged again on the new one. The commit object stays the same
 while its parents do, as they must where the request names the head.
 
@@ -48,10 +44,9 @@ clocks that differ. A writer that stalls between its puts and its manifest finds
 published the staging horizon, reads it, and begins again with objects of new names: the old ones may be in the hands of
 the sweep.
 
-Requests of a commit in the steady state: two to find the manifest, unless it was found a moment ago, one for each
-touched shard, one for the commit, two for the next manifest; shards and parents that are not in memory add one read
-each. None depends on how many tables there are, except the deletion of a namespace, which reads all shards to see that
-it is empty.
+Requests of a commit in the steady state: two to find the manifest, one for each touched shard, one for the commit, two
+for the next manifest; shards and parents that are not in memory add one read each. None depends on how many tables
+there are, except the deletion of a namespace, which reads all shards to see that it is empty.
 """
 
 from __future__ import annotations
@@ -116,7 +111,6 @@ class EmbeddedCatalog(EmbeddedHolds):
     ) -> None:
         super().__init__(history, objects, lake, migrations=migrations, hold_ttl=hold_ttl)
         self._heads = EmbeddedHeads(history) if isinstance(history, Sequencer) else None
-        self._is_crowded = False
 
     @property
     def heads(self) -> TableHeads | None:
@@ -139,26 +133,21 @@ class EmbeddedCatalog(EmbeddedHolds):
         """Commit each on what those before it made, all of them by one manifest, or say of each why not."""
         sequencer, patience = self._sequencer(), self._history.retry.patience()
         staged: dict[int, Staged] = {}
-        just_seen = None if self._is_crowded else self._just_seen()
         while True:
-            is_guess, seen, just_seen = just_seen is not None, just_seen or self._looked(), None
+            seen = self._seen()
             try:
                 batch = self._judge_all(seen, requests, staged)
             except OvertakenError as error:
                 self._wait(patience, error)
                 continue
-            if is_guess and batch.refuses:
-                continue
             if batch.manifest is seen.manifest:
                 return tuple(batch.answers)
             self._put(batch)
             hit(Failpoint.CATALOG_COMMIT_AFTER_OBJECTS)
-            wrote_at_seconds = self._clock.monotonic()
             try:
-                entry = sequencer.write(encode_manifest(batch.manifest), after=seen.entry)
+                sequencer.write(encode_manifest(batch.manifest), after=seen.entry)
             except SequenceConflictError as error:
-                if not is_guess:
-                    self._wait(patience, error)
+                self._wait(patience, error)
             except SequenceOutcomeUnknownError as error:
                 settled = self._settled(batch, requests, error)
                 if settled is not None:
@@ -166,14 +155,7 @@ class EmbeddedCatalog(EmbeddedHolds):
                 self._wait(patience, error)
             else:
                 hit(Failpoint.CATALOG_COMMIT_AFTER_MANIFEST)
-                self._remember(Seen(entry, batch.manifest, wrote_at_seconds))
                 return tuple(batch.answers)
-
-    def _looked(self) -> Seen:
-        """The latest manifest; whether others wrote one since the last look tells whether a guess would have won."""
-        before, seen = self._last_seen, self._seen()
-        self._is_crowded = before is not None and before.entry.id != seen.entry.id
-        return seen
 
     def _judge_all(self, seen: Seen, requests: Sequence[CommitRequest], staged: dict[int, Staged]) -> Batch:
         """Each request on the state after those before it. What an earlier try has staged is taken again if it fits.

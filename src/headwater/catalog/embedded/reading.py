@@ -4,9 +4,6 @@ An object is read first and judged by a manifest that was read after it: what th
 begun to collect. An object that is missing all the same was collected between the two, and a fresh look at the
 horizon says so; if it does not, the lake is damaged.
 
-What was a head a moment ago is kept, without another look: whoever began to collect it since would have been as free to
-begin right after that look. Whoever needs what it reads for longer than that holds it (holding.py).
-
 A commit is kept until the horizon passes the commit that superseded it, so every moment since the horizon can be
 travelled to. Who superseded it, a commit itself does not know: the log does, and it is asked only about commits that
 would be behind the horizon otherwise.
@@ -37,17 +34,14 @@ from headwater.sequence.model import Entry, PinLostError
 from headwater.storage.errors import ObjectNotFoundError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-# For how long a look at the manifest serves those who would have to look again otherwise.
-FRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The latest manifest, the entry of the history that holds it, and when the look began, by the monotonic clock."""
+    """The latest manifest, and the entry of the history that holds it."""
 
     entry: Entry
     manifest: Manifest
-    looked_at_seconds: float
 
 
 class EmbeddedReader:
@@ -124,7 +118,6 @@ class EmbeddedReader:
         return found
 
     def _seen(self) -> Seen:
-        looked_at_seconds = self._history.clock.monotonic()
         entry = self._history.latest()
         if entry is None:
             raise UsageError(
@@ -132,9 +125,6 @@ class EmbeddedReader:
                 hint="run `headwater init` again",
                 lake=self.name,
             )
-        before = self._last_seen
-        if before is not None and entry is before.entry:  # nothing was written since
-            return self._remember(replace(before, looked_at_seconds=looked_at_seconds))
         path = self._history.namespace.path_of(entry.id)
         manifest = decode_manifest(entry.payload, path, self._migrations)
         if manifest.lake != self.lake:
@@ -143,17 +133,8 @@ class EmbeddedReader:
                 hint="two lakes were copied into one another; restore one of them",
                 path=path,
             )
-        return self._remember(Seen(entry, manifest, looked_at_seconds))
-
-    def _remember(self, seen: Seen) -> Seen:
-        self._last_seen = seen
-        return seen
-
-    def _just_seen(self) -> Seen | None:
-        """The manifest that was the latest a moment ago; it may not be any more."""
-        seen = self._last_seen
-        is_fresh = seen is not None and self._history.clock.monotonic() - seen.looked_at_seconds < FRESH_SECONDS
-        return seen if is_fresh else None
+        self._last_seen = Seen(entry, manifest)
+        return self._last_seen
 
     def _remembered_under(self, commit: str) -> Seen | None:
         """A manifest that was the latest when it was seen, if a ref stands on the commit there."""
@@ -172,10 +153,9 @@ class EmbeddedReader:
             raise CommitNotFoundError(at) from None
 
     def _kept(self, at: str) -> StoredCommit:
-        """The commit object, judged by a manifest that was read after it, unless it was a head a moment ago."""
-        stored, just_seen = self._stored(at), self._just_seen()
-        if just_seen is None or not is_under_a_ref(just_seen.manifest, at):
-            self._judge_kept(stored.commit)
+        """The commit object, judged by a manifest that was read after it."""
+        stored = self._stored(at)
+        self._judge_kept(stored.commit)
         return stored
 
     def _judge_kept(self, commit: Commit) -> None:

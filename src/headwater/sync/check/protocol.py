@@ -113,22 +113,23 @@ class Checker:
                     findings.append(Finding(table, Fault.FOREIGN_PATH, each.location, f"not under {self._local}"))
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="check") as pool:
             looked = pool.map(lambda each: self._one(table, each), reached)
-        return [*findings, *(each for each in looked if each is not None)], len(reached)
+        return [*findings, *(each for found in looked for each in found)], len(reached)
 
-    def _one(self, table: str, each: Reached) -> Finding | None:
+    def _one(self, table: str, each: Reached) -> tuple[Finding, ...]:
         try:
             store, path = self._files.place(each.location)
             size_bytes = store.head(path).size_bytes
         except ObjectNotFoundError:
-            return Finding(table, Fault.MISSING, each.location, str(each.kind.value))
+            return (Finding(table, Fault.MISSING, each.location, str(each.kind.value)),)
         except HeadwaterError as error:
-            return Finding(table, Fault.UNREADABLE, each.location, error.message)
+            return (Finding(table, Fault.UNREADABLE, each.location, error.message),)
+        inside = self._inside(table, each)
         if each.size_bytes is not None and size_bytes != each.size_bytes:
             told = f"{size_bytes} bytes, and {each.size_bytes} by the metadata"
-            return Finding(table, Fault.SIZE, each.location, told)
-        return self._inside(table, each)
+            return (Finding(table, Fault.SIZE, each.location, told), *inside)
+        return inside
 
-    def _inside(self, table: str, each: Reached) -> Finding | None:
+    def _inside(self, table: str, each: Reached) -> tuple[Finding, ...]:
         """What a file of deletes speaks of: for data files of other paths, its deletes would hold for nothing (R9)."""
         paths: list[str] = []
 
@@ -144,11 +145,12 @@ class Checker:
                 file_format = next((kind for magic, kind in _BEGINNINGS.items() if data.startswith(magic)), "unknown")
                 relocate_position_deletes(data, each.location, file_format, heard)
         except HeadwaterError as error:
-            return Finding(table, Fault.UNREADABLE, each.location, error.message)
+            return (Finding(table, Fault.UNREADABLE, each.location, error.message),)
         foreign = next((path for path in paths if not self._may_be_at(path)), None)
         if foreign is None:
-            return None
-        return Finding(table, Fault.FOREIGN_PATH, each.location, f"it speaks of {foreign}, not under {self._local}")
+            return ()
+        told = f"it speaks of {foreign}, not under {self._local}"
+        return (Finding(table, Fault.FOREIGN_PATH, each.location, told),)
 
     def _compare(
         self, everything: Mapping[TableKey, TableContent | ViewContent], replica: Replica, count_rows: CountRows
