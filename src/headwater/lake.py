@@ -151,9 +151,7 @@ class Lake:
         """
         with self._answering(branch, at) as tables:
             source, pending = (tables, Pending()) if laid_over is None else laid_over(tables)
-            with query.stream(
-                sql, source, self.files, options=self._options, pending=pending, stop=stop
-            ) as reader:
+            with query.stream(sql, source, self.files, options=self._options, pending=pending, stop=stop) as reader:
                 yield reader
 
     @contextmanager

@@ -27,6 +27,7 @@ from headwater.ingest.index import IndexBackendError
 from headwater.ingest.keys import encode
 from headwater.ingest.lifecycle import NodeFailedError
 from headwater.ingest.model import Position, Stream
+from headwater.ingest.visibility import delete_rows
 from headwater.ingest.visibility.model import BelowBaseError
 from tests.unit.ingest_world import SCHEMA, IngestWorld, ingest_world
 
@@ -216,7 +217,7 @@ class Faults:
             return call
 
         if step == "visibility":
-            self._monkeypatch.setattr(protocol, "delete_rows", failing(protocol.delete_rows))
+            self._monkeypatch.setattr(protocol, "delete_rows", failing(delete_rows))
         elif step == "append":
             self._monkeypatch.setattr(StreamBuffer, "append_pending", failing(StreamBuffer.append_pending))
         else:
@@ -303,7 +304,8 @@ def test_of_one_key_only_its_last_row_counts(world: IngestWorld) -> None:
 
 
 def wrong(**parts: Any) -> TableUpdate:
-    return TableUpdate(**({"table": "t", "virtual_node": 0, "key_timestamp": 5} | parts))
+    usual: dict[str, Any] = {"table": "t", "virtual_node": 0, "key_timestamp": 5}
+    return TableUpdate(**usual | parts)
 
 
 def batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
