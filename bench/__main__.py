@@ -10,7 +10,21 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import catalog, copying, load, localise, publish, query, sequence, server, tables
+from bench import (
+    catalog,
+    copying,
+    ingest_flink,
+    ingest_index,
+    ingest_merge,
+    ingest_scan,
+    load,
+    localise,
+    publish,
+    query,
+    sequence,
+    server,
+    tables,
+)
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
@@ -31,6 +45,13 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     "localise-commit": localise.one_more_commit,
     "localise-memory": localise.driver_memory,
     "copy-buckets": copying.buckets,
+    "ingest-index": ingest_index.ten_times_the_keys,
+    "ingest-merge-1k": ingest_merge.merge_1k,
+    "ingest-merge-100k": ingest_merge.merge_100k,
+    "ingest-more-keys": ingest_merge.more_keys,
+    "ingest-visible": ingest_merge.visible,
+    "ingest-scan": ingest_scan.scans,
+    "ingest-flink": ingest_flink.upserts,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -453,8 +453,12 @@ class App:
         store = self.open_store(self._store_url(config.lake), needed=frozenset({Capability.CREATE}))
         root = lake.location.rstrip("/") + "/"
 
+        @lru_cache(maxsize=4096)  # a file of a node never changes, and is opened for each row group
+        def size_bytes(name: str) -> int:
+            return store.head(name).size_bytes
+
         def open_file(name: str) -> pa.NativeFile:
-            return open_span_file(lake.files, root + name, store.head(name).size_bytes)
+            return open_span_file(lake.files, root + name, size_bytes(name))
 
         def folder_of(metadata: TableMetadata) -> str:
             location = normalise(metadata.location)

@@ -345,7 +345,7 @@ class Lake:
         return Standpoint(
             StateAt(self.catalog, self._documents, ref),
             self._options,
-            lambda keys: self.catalog.content(ref.hash, keys),
+            lambda keys: self.catalog.known_content(ref.hash, keys),
             self._documents.table,
         )
 

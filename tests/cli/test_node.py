@@ -12,7 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headwater.ingest.client import NodeClient
 from headwater.ingest.keys import encode
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from tests.cli.test_cli import Run, run
 from tests.fixtures.lakes import LakeWorld
 from tests.unit.test_ingest_fresh import NO_ROWS, SCHEMA, Fed, fed, free_ports, rows
@@ -39,10 +41,29 @@ def test_status(run: Run, fed: Fed) -> None:
         "low_watermark": 0,
         "read_timestamp": 3,
         "safe_gc_timestamp": 0,
+        "open_writes": 0,
+        "waits_for_transaction": None,
+        "waits_for_timestamp": None,
     }
     assert [(each["table"], each["applied_timestamp"]) for each in told["streams"]] == [("t", 3)]
     shown = run("node", "status", "--node", first).out
     assert shown.startswith(f"a is ready\ntime  holder {first}  high_watermark 4")
+
+
+def test_status_says_what_time_waits_for(run: Run, fed: Fed) -> None:
+    """A writer that died leaves its write open: nothing can be read past it, and a person has to know why."""
+    fed.write(3, inserts=rows(20))
+    address = fed.topology.node("a").address
+    with NodeClient(address) as client:
+        client.call(client.time.BeginTransaction, pb.BeginTransactionRequest(timestamp=2))
+        lost = client.call(client.time.BeginTransaction, pb.BeginTransactionRequest(timestamp=7))
+        fed.write(9, inserts=rows(2))
+        told = run("node", "status", "--node", address, "--json").json()["time"]
+        assert (told["high_watermark"], told["open_writes"]) == (7, 2)
+        assert (told["waits_for_transaction"], told["waits_for_timestamp"]) == (lost.transaction_id, 7)
+        assert f"waits_for_transaction {lost.transaction_id}" in run("node", "status", "--node", address).out
+        client.call(client.time.RollbackTransaction, pb.RollbackTransactionRequest(transaction_id=lost.transaction_id))
+        assert run("node", "status", "--node", address, "--json").json()["time"]["high_watermark"] == 10
 
 
 def test_status_where_nobody_keeps_the_time(run: Run, fed: Fed) -> None:
@@ -84,8 +105,10 @@ def test_files_and_scan(run: Run, fed: Fed) -> None:
     assert all(json.loads(line)["v"] == "a" for line in lines)
     short = run("node", "scan", "t", "--at", "3", "--limit", "2", "--node", here)
     assert len(short.out.splitlines()) == 3
+    assert "(2 rows, and more" in short.err
 
 
+@pytest.mark.proves("ingest/fresh")
 def test_a_fresh_query(run: Run, fed: Fed) -> None:
     fed.write(3, inserts=rows(20))
     sql = "select count(*)::int n, (select count(*)::int from p) p from t"
@@ -117,7 +140,22 @@ def test_no_node_there(run: Run) -> None:
     (port,) = free_ports(1)
     failed = run("node", "status", "--node", f"127.0.0.1:{port}")
     assert (failed.code, "is the node running?" in failed.err) == (5, True)
-    assert run("node", "status", "--node", "here").code == 2
+    for address in ("here", ":1", "host:", "host:0", "host:99999", "host:x", "http://host:1"):
+        wrong = run("node", "status", "--node", address)
+        assert (wrong.code, "is no address of a node" in wrong.err) == (2, True), wrong.err
+
+
+def test_a_scan_that_cannot_be(run: Run, fed: Fed) -> None:
+    here = fed.topology.node("a").address
+    for words, says in (
+        (("t", "--at", "-1"), "not in the range"),
+        (("t", "--at", "99999999999999999999"), "not in the range"),
+        (("nope", "--at", "1"), "table nope is unknown"),
+        (("t", "--at", "1", "--column", "x"), "t has no column x"),
+        (("t", "--at", "1", "--column", "v", "--column", "v"), "asked for twice"),
+    ):
+        failed = run("node", "scan", *words, "--node", here)
+        assert (failed.code, says in failed.err) == (2, True), failed.err
 
 
 def test_a_node_is_run_and_ends_with_a_signal(run: Run, lake: LakeWorld, tmp_path: Path) -> None:

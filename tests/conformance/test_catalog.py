@@ -143,6 +143,7 @@ class TestCommit:
         space_content = NamespaceContent(fresh(), {"owner": "ü", "empty": ""})
         commit = put(catalog, {T: full, U: empty, V: seen, space("s"): space_content})
         found = catalog.content(commit.hash, [T, U, V, space("s")])
+        assert catalog.known_content(commit.hash, [T, U, V, space("s")]) == found
         assert {each: anonymous(content) for each, content in found.items()} == {
             T: anonymous(full),
             U: anonymous(empty),

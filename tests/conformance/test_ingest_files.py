@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from threading import Barrier
 
@@ -99,6 +101,7 @@ def test_an_id_is_given_once_whatever_was_deleted(table: FileTable) -> None:
         table.reserve_ids(0)
 
 
+@pytest.mark.proves("ingest/files")
 def test_the_life_of_a_file(database: Database, table: FileTable) -> None:
     add(table, 1)
     assert table.get_regular_files(1) == ()
@@ -241,6 +244,50 @@ def test_the_database_itself_refuses(database: Database, table: FileTable, state
     assert types(database) == {}
 
 
+def in_state(table: FileTable, file_id: int, state: FileType) -> None:
+    """A file that went its way to a state."""
+    add(table, file_id, type_=GC if state is GC else INGEST)
+    if state in (REGULAR, RETIRED):
+        table.publish_regular(file_id, 2, 10, 19)
+    if state is RETIRED:
+        table.retire([file_id], LATER)
+
+
+def test_the_database_itself_knows_the_ways(database: Database, table: FileTable) -> None:
+    """Past our own code: every pair of states, with a hull and `cleanup_at` that would be right."""
+    allowed = {(INGEST, REGULAR), (GC, REGULAR), (REGULAR, RETIRED)} | {(each, each) for each in FileType}
+    for file_id, (before, after) in enumerate(product(FileType, FileType), 1):
+        in_state(table, file_id, before)
+        hull = ", num_row_group = 2, min_row_id = 10, max_row_id = 19" if after in (REGULAR, RETIRED) else ""
+        cleanup = "'2026-11-15T13:00:00.000000Z'" if after is RETIRED else "NULL"
+        is_allowed = (before, after) in allowed
+        with nullcontext() if is_allowed else pytest.raises(HeadwaterError), database.write() as connection:
+            connection.exec_driver_sql(
+                f"UPDATE ingest_files SET type = '{after}', cleanup_at = {cleanup}{hull} WHERE file_id = {file_id}"
+            )
+        assert types(database)[file_id] == str(after if is_allowed else before)
+
+
+def test_the_database_itself_keeps_regular_files(database: Database, table: FileTable) -> None:
+    for file_id, state in enumerate(FileType, 1):
+        in_state(table, file_id, state)
+        with pytest.raises(HeadwaterError) if state is REGULAR else nullcontext(), database.write() as connection:
+            connection.exec_driver_sql(f"DELETE FROM ingest_files WHERE file_id = {file_id}")
+    assert list(types(database).values()) == ["REGULAR"]
+
+
+def test_a_swap_stays_within_a_table(database: Database, table: FileTable) -> None:
+    other, more = table.add_path(8, "file:///lake/eight"), table.add_path(7, "file:///lake/more")
+    regular(table, 1, 2)
+    table.add_files([NewFile(3, name(3), other.path_id, GC), NewFile(4, name(4), more.path_id, GC)])
+    for olds in ([1], [1, 2]):
+        with pytest.raises(FileTableError, match=r"different tables: \[7, 8\]"):
+            table.atomic_swap_files(Replacement(3, HULL), olds, LATER)
+    assert [each.file_id for each in table.get_regular_files(1)] == [1, 2]
+    table.atomic_swap_files(Replacement(4, HULL), [1, 2], LATER)
+    assert [each.file_id for each in table.get_regular_files(more.path_id)] == [4], "a table may have several folders"
+
+
 def test_a_legacy_state_is_an_error_and_no_absence(database: Database, table: FileTable) -> None:
     regular(table, 1)
     add(table, 2)
@@ -248,7 +295,9 @@ def test_a_legacy_state_is_an_error_and_no_absence(database: Database, table: Fi
     with database.write() as connection:
         if database.dialect == "sqlite":
             connection.exec_driver_sql("PRAGMA ignore_check_constraints=ON")
+            connection.exec_driver_sql("DROP TRIGGER ingest_files_ways")
         else:
+            connection.exec_driver_sql("DROP TRIGGER ingest_files_ways ON ingest_files")
             connection.exec_driver_sql("ALTER TABLE ingest_files DROP CONSTRAINT ingest_files_type")
         connection.exec_driver_sql(legacy)
     for listing in (
@@ -291,6 +340,8 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.states: dict[int, FileType] = {}
         with self.database.write() as connection:
+            regular = sa.update(tables.files).where(tables.files.c.type == "REGULAR")
+            connection.execute(regular.values(type="RETIRED", cleanup_at=LATER))
             connection.execute(sa.delete(tables.files))
 
     def attempt(self, allowed: bool, change: Mapping[int, FileType | None], call: Callable[[], None]) -> None:
@@ -343,6 +394,7 @@ class Life(RuleBasedStateMachine):
         assert [each.file_id for each in self.table.get_regular_files(1)] == expected
 
 
+@pytest.mark.proves("ingest/files")
 def test_the_life_of_many_files(tmp_path: Path) -> None:
     with open_database(tmp_path / "state.db") as database:
         table = FileTable(database)

@@ -56,6 +56,7 @@ def test_the_tables_are_what_the_migrations_make(database: Database) -> None:
             assert keys == [column.name for column in each.primary_key.columns]
 
 
+@pytest.mark.proves("ingest/timestamps")
 def test_from_one_holder_to_the_next(database: Database) -> None:
     first = opened(database)
     held, done = first.begin_at([10, 11])

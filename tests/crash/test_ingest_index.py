@@ -20,6 +20,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("point", "count"), POINTS, ids=lambda value: str(value))
+@pytest.mark.proves("ingest/index")
 def test_what_was_said_is_there_and_batches_are_whole(tmp_path: Path, point: Failpoint, count: int) -> None:
     arguments = ("tests.crash.ingest_index_actor", str(tmp_path))
     with child(*arguments, environ={}, failpoints=f"{point}=kill@{count}") as victim:

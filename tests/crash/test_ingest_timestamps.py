@@ -55,6 +55,7 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("number", [15, 0])
+@pytest.mark.proves("ingest/timestamps")
 def test_a_timestamp_that_was_begun_and_not_told(state: Path, number: int) -> None:
     with child(ACTOR, str(state), "begin", str(number), environ={}, failpoints=f"{POINT}=kill") as actor:
         assert actor.killed() == []
@@ -86,6 +87,7 @@ def test_a_watermark_that_was_not_shown(state: Path) -> None:
     assert next_holder(state).watermarks().high == 18
 
 
+@pytest.mark.proves("ingest/timestamps")
 def test_a_holder_that_slept_is_fenced(state: Path) -> None:
     """It was about to show a watermark when another took over: by then it must not."""
     with child(ACTOR, str(state), "alive", "18", environ={}, failpoints=f"{POINT}=stop") as actor:

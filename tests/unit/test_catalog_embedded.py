@@ -247,6 +247,10 @@ class TestCost:
         catalog.refs()
         read = self.calls(world, lambda: catalog.content(commit.hash, [TableKey(("default",), "t3")]))
         assert read == ["get"] * 4  # the commit, the manifest's successor, the boundary, one shard
+        catalog = world.open()
+        catalog.refs()
+        read = self.calls(world, lambda: catalog.known_content(commit.hash, [TableKey(("default",), "t3")]))
+        assert read == ["get"] * 2  # the commit and one shard: the caller knows that it is kept
         after = world.put({TableKey(("default",), "t3"): world.table()})
         catalog = world.open()
         catalog.refs()

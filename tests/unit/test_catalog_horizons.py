@@ -119,7 +119,8 @@ class TestHistory:
         assert [each.hash for each in world.other().log(head.hash)] == [head.hash, kept.hash]
         assert world.other().outcome("main", world.fresh()) is None
 
-    def test_what_is_collected_while_it_is_read_is_told_as_such(self, world: World) -> None:
+    @pytest.mark.parametrize("known", [False, True])
+    def test_what_is_collected_while_it_is_read_is_told_as_such(self, world: World, known: bool) -> None:
         old, head = world.put({T: world.table(), U: world.table()}), world.put()
         catalog = world.open()
         catalog.commit_at(old.hash)
@@ -132,7 +133,7 @@ class TestHistory:
         fresh = world.open()
         world.store.after("get", path_of(old.hash).rpartition("/")[2], collect)
         with pytest.raises(BehindHorizonError):
-            fresh.content(old.hash, [T])
+            (fresh.known_content if known else fresh.content)(old.hash, [T])
 
     def test_a_log_whose_end_is_collected_meanwhile_just_ends(self, world: World) -> None:
         old, head = world.put(), world.put()

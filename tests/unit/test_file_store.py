@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from headwater.storage.errors import (
     StoreReplacedError,
 )
 from headwater.storage.file import FileStore
-from headwater.storage.port import Create, Overwrite, Update
+from headwater.storage.port import Create, Overwrite, PutMode, Update
 from headwater.storage.retrying import RetryingStore
 from headwater.storage.root import Root
 
@@ -66,7 +67,9 @@ def store(tmp_path: Path) -> FileStore:
 def test_s6_of_many_processes_one_update_wins(store: FileStore) -> None:
     """Four processes count to 400 by compare-and-swap: one lost update, and the sum is short."""
     store.put("counter", b"0", Create())
-    processes = [subprocess.Popen([sys.executable, "-c", COUNTER, str(store.root)]) for _ in range(4)]
+    # Each dawdles between its look and its write, or who does not keep the others out would often get away with it.
+    slow = {**os.environ, "HEADWATER_FAILPOINTS": f"{Failpoint.FILE_UPDATE_LOCKED}=delay:1"}
+    processes = [subprocess.Popen([sys.executable, "-c", COUNTER, str(store.root)], env=slow) for _ in range(4)]
     assert [process.wait(timeout=120) for process in processes] == [0] * 4
     assert store.get("counter").data == b"400"
 
@@ -286,14 +289,61 @@ def test_a_time_that_is_no_date_is_named() -> None:
 
 
 def test_a_prepared_file_is_a_temporary_one_until_it_has_its_name(store: FileStore) -> None:
+    def files() -> list[Path]:
+        return [each for each in store.root.rglob("*") if each.is_file()]
+
     prepared = store.prepare("a/b", b"1")
-    assert [path.suffix for path in (store.root / "a").iterdir()] == [".tmp"]
+    assert [path.suffix for path in files()] == [".tmp"]
     prepared.create()
-    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+    assert files() == [store.root / "a" / "b"]
     store.prepare("a/c", b"1").discard()
     with pytest.raises(PreconditionFailedError):
         store.prepare("a/b", b"2").create()
-    assert [path.name for path in (store.root / "a").iterdir()] == ["b"]
+    assert files() == [store.root / "a" / "b"]
+
+
+@pytest.mark.parametrize("mode", [Create(), Overwrite()])
+def test_a_volume_that_is_mounted_within_the_store_takes_objects(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, mode: PutMode
+) -> None:
+    """No file can be linked or renamed from one volume to another: its bytes go over, and its name is given there."""
+
+    def within(real: Callable[..., None]) -> Callable[..., None]:
+        def give(source: Path, target: Path) -> None:
+            if source.parent != target.parent:
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            real(source, target)
+
+        return give
+
+    monkeypatch.setattr(os, "link", within(os.link))
+    monkeypatch.setattr(os, "rename", within(os.rename))
+    store.put("mounted/first", b"1", mode)
+    is_folder: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda number: is_folder.append(stat.S_ISDIR(os.fstat(number).st_mode)))
+    store.put("mounted/x", b"1", mode)
+    assert store.get("mounted/x").data == b"1"
+    assert sorted(each.name for each in store.root.rglob("*")) == ["first", "mounted", "x"]
+    assert is_folder == [False, False, True]  # the copy, too, is synced before it has its name
+
+
+def test_who_may_write_to_a_folder_of_the_store_alone_writes_there(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("mine/x", b"1", Create())
+    real = os.open
+
+    def refused(path: Path, flags: int, *more: int) -> int:
+        if flags & os.O_CREAT and Path(path).parent == store.root:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", refused)
+    store.put("mine/x", b"2", Overwrite())
+    store.put("mine/y", b"3", Create())
+    assert [store.get(f"mine/{name}").data for name in "xy"] == [b"2", b"3"]
+    with pytest.raises(ForbiddenError):
+        store.put("z", b"4", Create())
 
 
 def test_s11_a_prepared_file_that_cannot_be_made_durable_is_an_unknown_outcome(store: FileStore) -> None:

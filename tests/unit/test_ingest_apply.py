@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import settings
@@ -141,6 +142,16 @@ def test_a_replace_is_a_delete_and_an_insert_at_one_timestamp(world: IngestWorld
     assert [world.rows(at) for at in (0, 1, 4, 5)] == [[], [row(1), row(2)], [row(1), row(2)], [row(1, "b")]]
 
 
+def test_a_key_that_only_ends_beside_one_that_begins(world: IngestWorld) -> None:
+    """As many keys end as begin, in one stream: they are not taken for replaces."""
+    keys = world.batch([{"id": each} for each in range(1, 50)], is_keys=True)
+    homes = world.topology.virtual_nodes_of(encode(keys, ("id",)))
+    one, other = (np.flatnonzero(homes == 0)[:2] + 1).tolist()
+    world.node.applier.apply(world.request(1, inserts=[row(one)]))
+    world.node.applier.apply(world.request(2, deletes=[{"id": one}], inserts=[row(other)]))
+    assert world.rows(2) == [row(other)]
+
+
 @pytest.mark.hazard("I10")
 def test_what_was_applied_is_acknowledged_without_effect(world: IngestWorld) -> None:
     apply = world.node.applier.apply
@@ -249,6 +260,7 @@ def truths(world: IngestWorld, timestamp: int) -> dict[int, tuple[str | None, ..
         if not (is_after and step == "append")  # it is in memory: an answer of it cannot be lost
     ],
 )
+@pytest.mark.proves("ingest/write")
 def test_a_step_that_fails_leaves_rows_there_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, step: str, is_after: bool
 ) -> None:
@@ -334,6 +346,7 @@ def batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
         (wrong(deletes=batch({"v": pa.array(["a"])})), BadRequestError, "no column v"),
     ],
 )
+@pytest.mark.proves("ingest/refusals")
 def test_a_request_that_is_wrong_has_no_effect(
     world: IngestWorld, update: TableUpdate, error: type[Exception], says: str
 ) -> None:
@@ -378,6 +391,7 @@ def test_a_read_below_the_base_is_refused(world: IngestWorld) -> None:
     assert world.rows(5) == []
 
 
+@pytest.mark.proves("ingest/write")
 def test_clients_side_by_side(tmp_path: Path) -> None:
     """Three writers with a stream each, a reader, and a publisher: at each timestamp a writer's keys are one state."""
     with ingest_world(tmp_path, block_rows=64) as world:

@@ -77,6 +77,9 @@ class World:
         self.next_file_id += 1
         return NewSegment(self.next_file_id - 1, f"data/{self.next_file_id - 1}.parquet")
 
+    def flush_primary(self) -> None:
+        self._step("primary", 0)
+
     def flush_file(self, file_id: int) -> None:
         self._step("flush", file_id)
 
@@ -190,7 +193,7 @@ def test_files_become_regular_in_the_order_of_their_blocks(world: World) -> None
     assert world.buffer.segments() == ()
 
 
-@pytest.mark.parametrize("step", ["flush", "regular"])
+@pytest.mark.parametrize("step", ["primary", "flush", "regular"])
 def test_a_step_that_fails_is_taken_again(world: World, step: str) -> None:
     world.append(*range(9))
     world.fails.add(step)
@@ -203,6 +206,7 @@ def test_a_step_that_fails_is_taken_again(world: World, step: str) -> None:
     assert world.seen() == list(range(9))
 
 
+@pytest.mark.hazard("I17")
 def test_index_before_file_table_before_registry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     register = world.registry.register
 
@@ -213,14 +217,38 @@ def test_index_before_file_table_before_registry(world: World, monkeypatch: pyte
     monkeypatch.setattr(world.registry, "register", noted)
     world.append(*range(9))
     world.publisher.publish(world.buffer)
-    assert world.events == [("flush", 1), ("regular", 1), ("register", 1)]
+    assert world.events == [("primary", 0), ("flush", 1), ("regular", 1), ("register", 1)]
+
+
+def test_the_primary_index_is_written_out_once_for_the_files_of_all_streams(world: World) -> None:
+    other = world.buffers.add(Stream(7, 1), SHAPE)
+    other.publish_pending_append(other.append_pending(rows(*range(9)), 1, 1_000), Outcome.VISIBLE)
+    world.append(*range(17))
+    assert world.publisher.publish(world.buffer, other) == 3
+    assert [step for step, _ in world.events].count("primary") == 1
+    assert [step for step, _ in world.events[:4]] == ["primary", "flush", "flush", "flush"]
+    assert world.publisher.publish(world.buffer, other) == 0  # nothing to write out
+    assert [step for step, _ in world.events].count("primary") == 1
+
+
+def test_a_stream_that_cannot_be_published_holds_no_other_back(world: World) -> None:
+    other = world.buffers.add(Stream(7, 1), SHAPE)
+    world.append(*range(9))
+    other.publish_pending_append(other.append_pending(rows(*range(9)), 1, 1_000), Outcome.VISIBLE)
+    (stuck,) = world.buffer.sealed()
+    world.store.put(stuck.name, b"x", Create())
+    with pytest.raises(PublishBarrierError, match="other bytes"):
+        world.publisher.publish(world.buffer, other)
+    assert world.registry.of(STREAM) == ()
+    assert len(world.registry.of(other.stream)) == 1
 
 
 def test_an_older_file_that_waits_holds_younger_ones_back(world: World) -> None:
     """Physical close and index flush may end in any order; REGULAR may not."""
     world.append(*range(17))
     first, second = world.buffer.sealed()
-    world.publisher._prepare(world.buffer, second)
+    world.publisher._close(world.buffer, second)
+    world.publisher._flush_index([second], [])
     assert second.state.index_flushed
     assert not first.state.physical_closed
     with pytest.raises(RefusedError), world.buffer.leaving(second):
@@ -250,6 +278,7 @@ def test_deletes_of_rows_that_are_not_regular_yet_are_handed_over(world: World) 
     assert world.seen(6) == [0, 1, 2, 3, 4, 5, 8]
 
 
+@pytest.mark.proves("ingest/buffer")
 def test_files_are_plain_parquet_and_their_statistics_are_right(world: World, tmp_path: Path) -> None:
     world.append(1, 2, timestamp=5)
     world.append(3, 4, 5, timestamp=9)
@@ -299,6 +328,42 @@ def test_more_than_may_wait_is_refused(world: World) -> None:
         small.refuse_more()
 
 
+def test_what_waits_is_counted_until_it_is_published(world: World) -> None:
+    assert world.buffers.waiting_bytes == 0
+    world.append(*range(9))  # a full segment and an open one
+    assert world.buffers.waiting_bytes == sum(each.size_bytes for each in world.buffer.segments()) > 0
+    world.publisher.publish(world.buffer)
+    assert world.buffers.waiting_bytes == world.buffer.open_bytes > 0
+    world.buffer.seal()
+    world.publisher.publish(world.buffer)
+    assert world.buffers.waiting_bytes == 0
+
+
+def test_open_segments_that_hold_half_of_what_may_wait_are_a_crowd(world: World) -> None:
+    world.append(1)
+    limits = BufferLimits(unpublished_bytes=3 * world.buffer.open_bytes)
+    crowd = Buffers(world.registry, limits, world._new_segment)
+    buffer = crowd.add(STREAM, SHAPE)
+    for number, is_crowd in ((1, False), (2, True)):
+        buffer.publish_pending_append(buffer.append_pending(rows(number), 1, number), Outcome.VISIBLE)
+        assert crowd.is_crowded is is_crowd
+    buffer.seal()
+    assert not crowd.is_crowded  # they are on their way
+    crowd.refuse_more()
+
+
+def test_many_small_appends_are_few_batches(world: World) -> None:
+    buffer = Buffers(world.registry, BufferLimits(), world._new_segment).add(STREAM, SHAPE)
+    handles = [buffer.append_pending(rows(number), number + 1, number) for number in range(300)]
+    for handle in handles[:250]:
+        buffer.publish_pending_append(handle, Outcome.VISIBLE)
+    (block,) = buffer.view().blocks
+    assert block.rows["id"].to_pylist() == list(range(250))
+    assert block.rows[TIMESTAMP_COLUMN].to_pylist() == list(range(1, 251))
+    assert block.rows["id"].num_chunks < 80
+
+
+@pytest.mark.proves("ingest/buffer")
 def test_readers_see_each_row_once_while_files_are_published(world: World) -> None:
     stop = threading.Event()
     wrong: list[list[int]] = []

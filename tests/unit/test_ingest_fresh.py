@@ -6,12 +6,33 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    IsNull,
+    LessThan,
+    Or,
+    Reference,
+)
+from pyiceberg.expressions.literals import (
+    BooleanLiteral,
+    DateLiteral,
+    DecimalLiteral,
+    DoubleLiteral,
+    LongLiteral,
+    TimestampLiteral,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -20,10 +41,12 @@ from headwater.catalog.model import TableKey
 from headwater.ingest.client import NodeClient, Times
 from headwater.ingest.config import load_config
 from headwater.ingest.fresh import protocol
-from headwater.ingest.fresh.decide import fed_tables, refuse_other_columns
+from headwater.ingest.fresh.decide import fed_tables, pushed, refuse_other_columns
+from headwater.ingest.fresh.merging import merged
 from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState, ReadLostError
 from headwater.ingest.keys import encode
 from headwater.ingest.opening import Opened
+from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.service.ipc import bytes_of
 from headwater.ingest.service.running import running
 from headwater.ingest.timestamps.model import Transaction, Watermarks
@@ -124,6 +147,7 @@ def rows(count: int, value: str = "a") -> list[dict[str, Any]]:
     return [{"id": each, "v": value} for each in range(count)]
 
 
+@pytest.mark.proves("ingest/fresh")
 def test_all_nodes_at_one_timestamp_beside_the_lake(fed: Fed) -> None:
     fed.write(3, inserts=rows(40))
     fed.write(5, "u", inserts=rows(7, "u"))
@@ -196,7 +220,8 @@ def test_a_read_ends_also_when_the_query_fails(fed: Fed, monkeypatch: pytest.Mon
 def test_the_reader_is_kept_alive_while_it_scans(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     fed.write(3, inserts=rows(9))
     renewed: list[list[int]] = []
-    monkeypatch.setattr(fed.opened["a"].keeper.service(), "renew", renewed.append)
+    service = fed.opened["a"].keeper.service()
+    monkeypatch.setattr(service, "keep_alive", lambda _, reads: renewed.append(reads))
     monkeypatch.setattr(protocol._Reading, "renew_when_due", protocol._Reading.renew)
     fed.ask("select * from t")
     assert len(renewed) > 2
@@ -339,3 +364,150 @@ def test_a_schema_that_changed_since_is_refused(fed: Fed) -> None:
     fed.lake.commit({"t": changed})
     with pytest.raises(NodesDifferError, match="other columns"):
         fed.ask("select * from t")
+
+
+class Asked:
+    """The scans that nodes were asked for."""
+
+    def __init__(self, fed: Fed, patch: pytest.MonkeyPatch) -> None:
+        self.requests: list[ScanRequest] = []
+        for opened in fed.opened.values():
+            patch.setattr(opened.node, "scan", self._noted(opened.node.scan))
+
+    def _noted(self, real: Any) -> Any:
+        def scan(request: ScanRequest, check: Any) -> Any:
+            self.requests.append(request)
+            return real(request, check)
+
+        return scan
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns", "predicates"),
+    [
+        ("select * from t", {"id", "v"}, []),
+        ("select count(*)::int n from t", {"id"}, []),
+        ("select id from t where id < 5 and id > 1", {"id"}, [("id", ">", 1), ("id", "<", 5)]),
+        ("select v from t where v = 'a' order by 1 limit 3", {"id", "v"}, [("v", "=", "a")]),
+        ("select id from t where v is null", {"id", "v"}, [("v", "is null", None)]),
+        ("select id from t where v like 'ab%'", {"id", "v"}, [("v", ">=", "ab"), ("v", "<", "ac")]),
+        ("select id from t where id = 3 or v = 'a'", {"id", "v"}, []),
+        ("select id from t where id % 2 = 1", {"id"}, []),
+        ("select a.id from t a join t b using (id) where a.v = 'a'", {"id", "v"}, []),
+    ],
+)
+def test_nodes_are_asked_for_what_the_query_depends_on(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch, sql: str, columns: set[str], predicates: list[tuple[Any, ...]]
+) -> None:
+    fed.write(3, inserts=[{"id": each, "v": None if each % 3 == 0 else f"a{each}"} for each in range(40)])
+    asked = Asked(fed, monkeypatch)
+    fed.ask(sql)
+    assert len(asked.requests) == 2, "each node once"
+    for request in asked.requests:
+        assert request.columns is not None
+        assert set(request.columns) == columns
+        said = [(each.column, str(each.comparison), each.literal) for each in request.predicates]
+        assert sorted(said, key=str) == sorted(predicates, key=str)
+    assert {request.timestamp for request in asked.requests} == {3}
+
+
+def test_answers_are_those_of_duckdb_over_all_rows(fed: Fed) -> None:
+    """Whatever is left out on the way."""
+    held = [{"id": each, "v": None if each % 3 == 0 else f"{each % 7}x"} for each in range(60)]
+    fed.write(3, inserts=held)
+    fed.opened["b"].node.flush()
+    plain = duckdb.connect()
+    plain.register("t", pa.Table.from_pylist(held, schema_of(fed)))
+    for sql in (
+        "select * from t where id >= 50 order by id",
+        "select v, count(*) n from t where v > '3' group by v order by v",
+        "select id from t where v is null and id < 20 order by id",
+        "select id from t where v is not null and v <= '2x' order by id",
+        "select a.id, b.v from t a left join t b on a.id = b.id and b.v = '1x' where a.id between 5 and 12 order by 1",
+        "select count(*) n from t where false",
+        "select max(id) m from t where v like '4%'",
+        "with x as (select * from t where id in (1, 2, 59)) select count(*) n, sum(id)::int s from x",
+        "select id from t where id = 7 union all select id from t where id = 8 order by 1",
+    ):
+        wanted = plain.execute(sql).to_arrow_table().to_pylist()
+        assert fed.ask(sql) == wanted, sql
+
+
+def test_a_table_that_cannot_matter_is_not_scanned(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed.write(3, inserts=rows(4))
+    asked = Asked(fed, monkeypatch)
+    assert fed.ask("select count(*)::int n from t where false") == [{"n": 0}]
+    assert fed.ask("select count(*)::int n from p") == [{"n": 2}]
+    assert asked.requests == []
+
+
+def test_a_column_that_a_node_does_not_have_yet(fed: Fed) -> None:
+    metadata = fed.lake.table("t").metadata
+    wider = Schema(
+        *SCHEMA.fields, NestedField(3, "w", StringType(), required=False), schema_id=1, identifier_field_ids=[1]
+    )
+    changes = {"schemas": [*metadata.schemas, wider], "current_schema_id": 1, "last_column_id": 3}
+    fed.lake.commit({"t": metadata.model_copy(update=changes)})
+    fed.write(3, inserts=rows(4))
+    with pytest.raises(NodesDifferError, match="other columns than the lake has now"):
+        fed.ask("select w from t")
+    assert fed.ask("select count(v)::int n from t") == [{"n": 4}]
+
+
+NAME = Reference("x")
+
+
+@pytest.mark.parametrize(
+    ("condition", "predicates"),
+    [
+        (AlwaysTrue(), []),
+        (EqualTo(term=NAME, value=LongLiteral(5)), [pb.Predicate(column="x", comparison="=", integer=5)]),
+        (EqualTo(term=NAME, value=BooleanLiteral(False)), [pb.Predicate(column="x", comparison="=", boolean=False)]),
+        (LessThan(term=NAME, value=DateLiteral(-1)), [pb.Predicate(column="x", comparison="<", text="1969-12-31")]),
+        (
+            LessThan(term=NAME, value=DecimalLiteral(Decimal("1E+3"))),
+            [pb.Predicate(column="x", comparison="<", text="1000")],
+        ),
+        (EqualTo(term=NAME, value=TimestampLiteral(-7)), [pb.Predicate(column="x", comparison="=", integer=-7)]),
+        (LessThan(term=NAME, value=DoubleLiteral(1.5)), []),
+        (EqualTo(term=Reference("y"), value=LongLiteral(5)), []),
+        (Or(EqualTo(term=NAME, value=LongLiteral(5)), IsNull(term=NAME)), []),
+        (
+            And(IsNull(term=NAME), EqualTo(term=Reference("y"), value=LongLiteral(5))),
+            [pb.Predicate(column="x", comparison="is null")],
+        ),
+    ],
+)
+def test_conditions_that_a_node_understands(condition: BooleanExpression, predicates: list[pb.Predicate]) -> None:
+    assert pushed(condition, ["x"]) == predicates
+
+
+def test_sources_are_merged() -> None:
+    found = list(merged([lambda: range(5), lambda: range(10, 13), lambda: range(0)]))
+    assert sorted(found) == [0, 1, 2, 3, 4, 10, 11, 12]
+    assert [each for each in found if each < 10] == list(range(5))
+    assert list(merged([])) == []
+
+
+def endless(given: list[int]) -> Iterator[int]:
+    for each in count():
+        given.append(each)
+        yield each
+
+
+def test_the_first_error_of_a_source_ends_all() -> None:
+    def failing() -> Iterator[int]:
+        yield 1
+        raise UsageError("boom")
+
+    with pytest.raises(UsageError, match="boom"):
+        list(merged([lambda: endless([]), failing]))
+
+
+def test_a_source_waits_for_its_reader() -> None:
+    given: list[int] = []
+    slow = iter(merged([lambda: endless(given)]))
+    for turn in range(5):
+        assert next(slow) == turn
+        # Beside what was taken, two wait and one is on its way in.
+        assert len(given) <= turn + 1 + 3

@@ -170,6 +170,7 @@ def test_ranges_are_dictionaries(some: list[RowRange], first: int, length: int) 
         row: place for row, place in expected.items() if first <= row <= last
     }
     if last >= first:
+        assert ranges.has_any(known, first, last) == any(first <= row <= last for row in expected)
         assert places_of(ranges.without(known, first, last)) == {
             row: place for row, place in expected.items() if not first <= row <= last
         }

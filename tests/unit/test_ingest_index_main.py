@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from headwater.database import open_database
 from headwater.ingest.index import IndexBackendError, MainIndex, RangeOverlapError
 from headwater.ingest.index.main import protocol, rows, tables
-from headwater.ingest.model import RowRange
+from headwater.ingest.model import RowRange, Stream
 from headwater.kernel.errors import CorruptError, UnavailableError, UsageError
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 from tests.unit.ingest_index_world import ids
@@ -68,6 +68,26 @@ class TestRowIds:
         with ThreadPoolExecutor(4) as pool:
             firsts = list(pool.map(lambda _: main.allocate(7), range(200)))
         assert sorted(firsts) == list(range(1, 1401, 7))
+
+    def test_those_of_a_stream_follow_each_other(self, main: MainIndex) -> None:
+        """So that the appends of a block are one range, whatever other streams append in between."""
+        one, other = Stream(7, 0), Stream(7, 1)
+        for number in range(100):
+            for stream, file_id in ((one, 5), (other, 6)):
+                main.put_main_index_entries([RowRange(main.allocate(3, stream), 3, file_id, 0, 3 * number)])
+        assert [len(main.ranges_of_file(each)) for each in (5, 6)] == [1, 1]
+
+    def test_those_of_streams_are_given_once(self, main: MainIndex) -> None:
+        streams = [Stream(7, 0), Stream(7, 1), None]
+        counts = [1, 40_000, 30_000, 100_000, 7] * 3
+        spans = sorted((main.allocate(count, each), count) for count in counts for each in streams)
+        assert all(first + count <= after for (first, count), (after, _) in pairwise(spans))
+
+    def test_ids_that_are_put_back_are_not_given_to_a_stream(self, main: MainIndex) -> None:
+        stream = Stream(7, 0)
+        first = main.allocate(1, stream)
+        main.put_main_index_entries([RowRange(first + 5, 10, 5, 0, 0)])
+        assert main.allocate(20, stream) >= first + 15
 
     def test_ids_that_are_put_back_are_not_given_either(self, tmp_path: Path, main: MainIndex) -> None:
         main.allocate(1)
@@ -301,6 +321,7 @@ def test_each_call_says_when_the_backend_fails(tmp_path: Path) -> None:
         MainIndex.open(tmp_path / "damaged.db")
 
 
+@pytest.mark.proves("ingest/index")
 def test_streams_and_flushes_at_once(main: MainIndex) -> None:
     """Each stream puts, reads back and flushes its own files; nobody loses a row."""
 

@@ -21,14 +21,17 @@ from headwater.ingest.index import (
     IndexOrderError,
     PrimaryIndex,
 )
-from headwater.ingest.index.primary import codec
+from headwater.ingest.index.primary import codec, protocol
+from headwater.ingest.index.primary.model import Held
 from headwater.ingest.keys import keys_of
-from headwater.ingest.model import Bools, Int64s, Resolved
+from headwater.ingest.model import Bools, Int64s, Resolved, Stream
 from headwater.kernel.clock import SystemClock
 from headwater.kernel.errors import CorruptError, UsageError
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 from headwater.kernel.randomness import system_randomness
 from tests.unit.ingest_index_world import FILE, TABLE, World, everything, ids, named, nothing
+
+MINE = Stream(TABLE, 0)
 
 
 @pytest.fixture
@@ -36,6 +39,58 @@ def world(tmp_path: Path) -> Iterator[World]:
     opened = World.open(tmp_path)
     yield opened
     opened.close()
+
+
+class TestReadingOnce:
+    """What was resolved is not read again by the write, unless somebody may have written the keys meanwhile."""
+
+    @staticmethod
+    def _replaced(world: World, meanwhile: Callable[[], object]) -> tuple[list[int], int]:
+        """The rows that the key had, and how often the write read it."""
+        world.put(["k"], 1)
+        keys = named(["k"])
+        world.primary.resolve_primary(TABLE, keys, everything, MINE)
+        meanwhile()
+        reads = list[int]()
+        with pytest.MonkeyPatch.context() as patch:
+            held = protocol._held
+
+            def noted(transaction: Any, wanted: codec.StoredKeys) -> Held:
+                reads.append(1)
+                return held(transaction, wanted)
+
+            patch.setattr(protocol, "_held", noted)
+            world.primary.put_primary_entries_only(TABLE, keys, 9, world.rows(1))
+        return [timestamp for timestamp, _ in world.versions("k")], len(reads)
+
+    def test_nobody_wrote(self, world: World) -> None:
+        assert self._replaced(world, lambda: None) == ([9, 1], 0)
+
+    def test_another_stream_wrote_its_own_keys(self, world: World) -> None:
+        def meanwhile() -> None:
+            others = named(["other"])
+            world.primary.resolve_primary(TABLE, others, everything, Stream(TABLE, 1))
+            world.primary.put_primary_entries_only(TABLE, others, 5, world.rows(1))
+
+        assert self._replaced(world, meanwhile) == ([9, 1], 0)
+
+    def test_the_same_stream_wrote(self, world: World) -> None:
+        def meanwhile() -> None:
+            same = named(["k"])
+            world.primary.resolve_primary(TABLE, same, everything, MINE)
+            world.primary.put_primary_entries_only(TABLE, same, 5, world.rows(1))
+
+        assert self._replaced(world, meanwhile) == ([9, 5, 1], 1)
+
+    def test_somebody_wrote_who_did_not_say_whose_keys(self, world: World) -> None:
+        assert self._replaced(world, lambda: world.put(["k"], 5)) == ([9, 5, 1], 1)
+
+    def test_a_write_that_was_undone_changes_nothing(self, world: World) -> None:
+        def meanwhile() -> None:
+            with arm(Failpoint.PRIMARY_BEFORE_COMMIT, Action.ERROR), pytest.raises(FailpointError):
+                world.put(["k"], 5)
+
+        assert self._replaced(world, meanwhile)[0] == [9, 1]
 
 
 class TestResolving:
@@ -375,6 +430,7 @@ def actions(world: World, seen_before: Resolved) -> dict[str, Callable[[], objec
 
 class TestFaults:
     @pytest.mark.parametrize("action", ["put", "tombstone", "update", "restore", "resolve", "versions", "flush"])
+    @pytest.mark.proves("ingest/index")
     def test_each_call_of_the_backend_may_fail(self, world: World, action: str) -> None:
         """Whichever fails: BACKEND_ERROR, nothing landed, and the same call then succeeds."""
         world.put(["a", "b"], 1)

@@ -21,7 +21,7 @@ from headwater.ingest.service import running as running_module
 from headwater.ingest.service.keeper import NotTheHolderError, TimeKeeper
 from headwater.ingest.service.running import running
 from headwater.ingest.service.server import NodeServer
-from headwater.ingest.timestamps import FencedError, TimestampService, open_timestamps
+from headwater.ingest.timestamps import FencedError, TakenError, TimestampService, open_timestamps
 from headwater.kernel.clock import ManualClock
 from headwater.kernel.errors import RefusedError, UnavailableError, UsageError
 from tests.fixtures.lakes import LakeWorld
@@ -117,6 +117,19 @@ def test_a_renewal_that_is_not_answered_loses_nothing(keepers: Keepers, monkeypa
     keepers.clock.advance(timedelta(seconds=11))
     with pytest.raises(FencedError, match="has passed"):
         keepers.a.service().watermarks()
+
+
+def test_a_holder_that_nobody_knows_is_not_named() -> None:
+    """A caller would follow the name, and call whoever is not there."""
+
+    def taken() -> TimestampService:
+        raise TakenError("x", None)
+
+    keeper = TimeKeeper(taken, 10.0)
+    keeper.turn()
+    with pytest.raises(UnavailableError, match="another node") as refused:
+        keeper.service()
+    assert not isinstance(refused.value, NotTheHolderError)
 
 
 def test_a_coordinator_that_is_away_is_asked_again() -> None:
@@ -236,13 +249,32 @@ def test_two_tables_of_one_number_are_refused(
         raise AssertionError
 
 
+def test_one_table_under_two_names_is_refused(lake: LakeWorld, config: NodeConfig) -> None:
+    both = config.model_copy(update={"tables": ("t", "default.t")})
+    with pytest.raises(UsageError, match=r"t and default\.t are one table"), lake.app.open_node(both):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/below", "a\0b"])
+def test_a_folder_that_cannot_be_made_is_said(lake: LakeWorld, config: NodeConfig, tmp_path: Path, name: str) -> None:
+    (tmp_path / "taken").write_text("a file")
+    wrong = config.model_copy(update={"directory": tmp_path / name})
+    with pytest.raises(UsageError, match="of the index cannot be made"), lake.app.open_node(wrong):
+        raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("[time]\nlease_seconds = 0\n", "time.lease_seconds"),
         ("[service]\ncalls = 0\n", "service.calls"),
         ("[nothing]\n", "nothing"),
+        ("[buffer]\nflush_seconds = inf\n", "buffer.flush_seconds"),
+        ("[service]\nrequest_bytes = 4000000000\n", "service.request_bytes"),
+        ("other = " + "9" * 5_000, "cannot be read"),
+        ("other = " + "[" * 100_000, "cannot be read"),
     ],
+    ids=lambda each: each[:20],
 )
 def test_a_wrong_file_names_its_place(tmp_path: Path, config: NodeConfig, text: str, says: str) -> None:
     file = tmp_path / "wrong.toml"

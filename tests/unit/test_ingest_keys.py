@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.keys import KeyColumnError, Keys, encode, hash_of, keys_of, virtual_nodes
+from headwater.ingest.keys import NO_KEYS, KeyColumnError, Keys, encode, hash_of, keys_of, virtual_nodes
 from headwater.kernel.errors import UsageError
 
 MASK = 2**64 - 1
@@ -276,3 +276,13 @@ class TestHash:
 def test_empty_keys() -> None:
     empty = Keys(np.empty(0, np.uint8), np.zeros(1, np.int64))
     assert (len(empty), empty.to_list(), empty.hashes().tolist()) == (0, [], [])
+
+
+def test_keys_are_the_same_by_their_bytes_and_order() -> None:
+    plain = [b"a", b"bc", b""]
+    cut = keys_of([b"x", *plain])
+    inside = Keys(cut.data, cut.offsets[1:])
+    assert keys_of(plain).is_same(inside)
+    for others in ([b"ab", b"c", b""], [b"bc", b"a", b""], [b"a", b"bc"], [b"a", b"bd", b""]):
+        assert not keys_of(plain).is_same(keys_of(others))
+    assert NO_KEYS.is_same(keys_of([]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,17 +20,19 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from pyroaring import BitMap
 
-from headwater.ingest.client import NodeClient
+from headwater.ingest import pieces
+from headwater.ingest.client import NodeClient, _Patience
 from headwater.ingest.lifecycle import Lifecycle
+from headwater.ingest.scan.ahead import ahead
 from headwater.ingest.service.failures import CallerGoneError
 from headwater.ingest.service.gate import Gate, TooManyCallsError
-from headwater.ingest.service.ipc import bytes_of
+from headwater.ingest.service.ipc import bytes_of, pieces_of
 from headwater.ingest.service.limits import ServiceLimits
 from headwater.ingest.service.node import NodeService
 from headwater.ingest.service.server import NodeServer
 from headwater.kernel.errors import HeadwaterError, RefusedError, UnavailableError, UsageError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
-from tests.unit.ingest_world import IngestWorld, ingest_world
+from tests.unit.ingest_world import SCHEMA, IngestWorld, ingest_world
 
 
 @dataclass
@@ -78,6 +82,7 @@ def rows(count: int, value: str = "a") -> list[dict[str, Any]]:
     return [{"id": each, "v": value} for each in range(count)]
 
 
+@pytest.mark.proves("ingest/write")
 def test_what_is_sent_is_scanned(served: Served) -> None:
     answer = served.client.update(served.message(3, 7, inserts=rows(500)))
     assert (answer.timestamp, answer.sequence) == (3, 7)
@@ -167,6 +172,7 @@ def test_status_files_and_keys_are_told(served: Served) -> None:
         (lambda message: message.replay.__setattr__("checkpoint_id", "x"), UsageError, "not recovering"),
     ],
 )
+@pytest.mark.proves("ingest/refusals")
 def test_what_is_wrong_is_said_and_not_done(
     served: Served, change: Any, error: type[HeadwaterError], says: str
 ) -> None:
@@ -305,6 +311,7 @@ def test_nothing_begins_for_a_caller_that_is_gone(served: Served) -> None:
     assert served.rows(1) == []
 
 
+@pytest.mark.proves("ingest/refusals")
 def test_too_many_calls_are_refused_at_once_and_light_ones_pass(tmp_path: Path) -> None:
     with ingest_world(tmp_path) as world:
         server = NodeServer(world.node, limits=ServiceLimits(calls=2))
@@ -367,3 +374,141 @@ def test_the_stubs_are_those_of_the_protocol(tmp_path: Path) -> None:
     assert [path.name for path in files] == ["ingest_pb2.py", "ingest_pb2.pyi", "ingest_pb2_grpc.py"]
     for path in files:
         assert (tmp_path / path).read_text() == (root / "src" / path).read_text(), f"run tools/protos: {path}"
+
+
+def heavy(world: IngestWorld, count: int = 200) -> list[dict[str, Any]]:
+    """Rows of more bytes than are ever on their way."""
+    made = [{"id": each, "v": chr(97 + each % 26) * 50_000} for each in range(count)]
+    return [row for row in made if world.is_here(row)]
+
+
+def test_a_reader_that_goes_away_frees_everything(tmp_path: Path) -> None:
+    with ingest_world(tmp_path) as world:
+        server = NodeServer(world.node, limits=ServiceLimits(calls=1, piece_bytes=1 << 16))
+        port = server.start("127.0.0.1:0")
+        try:
+            with NodeClient(f"127.0.0.1:{port}") as client:
+                world.node.applier.apply(world.request(1, inserts=heavy(world)))
+                world.node.flush()
+                left = client.scan("t", 1)
+                assert left.read_next_batch().num_rows
+                with pytest.raises(UnavailableError, match="1 writes and scans are under way"):
+                    client.scan("t", 1)
+                del left
+                assert eventually(lambda: client.scan("t", 1).read_all().num_rows) == len(heavy(world))
+                assert not [each.name for each in threading.enumerate() if each.name.startswith("scan")]
+        finally:
+            server.stop(0)
+
+
+def eventually(call: Any) -> Any:
+    """What it says as soon as the node has room for it."""
+    for _ in range(10_000):
+        with suppress(UnavailableError):
+            return call()
+    raise AssertionError("there is never room")
+
+
+def test_a_thousand_calls_are_refused_at_once(tmp_path: Path) -> None:
+    with ingest_world(tmp_path) as world:
+        server = NodeServer(world.node, limits=ServiceLimits(calls=2))
+        port = server.start("127.0.0.1:0")
+        senders: list[SimpleQueue[pb.UpdateRecordRequest | None]] = [SimpleQueue(), SimpleQueue()]
+        try:
+            with NodeClient(f"127.0.0.1:{port}") as client:
+                served = Served(world, client, server)
+                opened = []
+                for turn, sender in enumerate(senders, 1):
+                    sender.put(served.message(turn, inserts=rows(9)))
+                    opened.append(client.node.StreamUpdateRecord(iter(sender.get, None)))
+                    next(opened[-1])
+                before = world.rows(99)
+                request = served.message(9, inserts=rows(9, "b"))
+                calls = [client.node.UpdateRecord.future(request, timeout=60) for _ in range(1000)]
+                assert {each.code() for each in calls} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+                assert world.rows(99) == before
+                assert client.call(client.node.GetStatus, pb.GetStatusRequest()).state == pb.LIFECYCLE_STATE_READY
+        finally:
+            for sender in senders:
+                sender.put(None)
+            server.stop(0)
+
+
+def test_a_node_that_sends_nothing_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def stuck(*_: Any) -> Any:
+        released.wait()
+        raise RefusedError("late")
+
+    monkeypatch.setattr(served.world.node, "scan", stuck)
+    try:
+        with (
+            NodeClient(served.client.address, timeout_seconds=0.1) as client,
+            pytest.raises(UnavailableError, match=r"sent nothing for 0\.1 seconds"),
+        ):
+            client.scan("t", 1)
+    finally:
+        released.set()
+
+
+def test_a_reader_may_take_longer_than_a_node() -> None:
+    """The time is the node's: a reader that is busy with what it has is not cut off."""
+
+    class Call:
+        def __init__(self) -> None:
+            self.ended = threading.Event()
+
+        def cancel(self) -> None:
+            self.ended.set()
+
+    call = Call()
+    patience = _Patience(call, 0.01)
+    for _ in range(3):
+        with patience.waiting():
+            pass
+    assert not call.ended.wait(0.1)
+    with patience.waiting():
+        assert call.ended.wait(60)
+    assert patience.is_late
+
+
+@pytest.mark.parametrize("most_bytes", [8, 64, 1000, 1 << 20])
+def test_pieces_are_a_stream(most_bytes: int) -> None:
+    """Whatever their size and that of rows; pyarrow reads them without our client."""
+    batches = [
+        pa.record_batch({"id": list(range(count)), "v": ["x" * width] * count}, schema=SCHEMA)
+        for count, width in ((0, 0), (1, 5000), (100, 3), (3, 0))
+    ]
+    found = list(pieces_of(SCHEMA, batches, most_bytes))
+    assert all(0 < each.nbytes <= most_bytes for each in found)
+    assert pa.ipc.open_stream(b"".join(found)).read_all().equals(pa.Table.from_batches(batches))
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 1 << 21])
+def test_a_piece_is_a_message(size: int) -> None:
+    """The bytes are those of protobuf, which is asked both ways."""
+    piece = bytes(range(256)) * (size // 256 + 1)
+    message = pieces.written(memoryview(piece)[:size])
+    assert pb.ScanResponse.FromString(message).piece == piece[:size]
+    assert pieces.read(pb.ScanResponse(piece=piece[:size]).SerializeToString()) == piece[:size]
+    # A field of a later version.
+    assert pieces.read(message + b"\x10\x01") == piece[:size]
+
+
+def test_what_is_made_ahead_is_bounded() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number
+
+    found = ahead(make, range(100), 3)
+    for taken in range(5):
+        assert next(found) == taken
+        assert len(made) <= taken + 1 + 3
+    found.close()
+    assert len(made) <= 8
+    assert list(ahead(make, [], 3)) == []
+    with pytest.raises(ZeroDivisionError):
+        list(ahead(lambda each: 1 // each, [1, 0, 1], 2))

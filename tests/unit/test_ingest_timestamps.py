@@ -32,7 +32,7 @@ from headwater.ingest.timestamps.model import State
 from headwater.ingest.timestamps.turns import Turns
 from headwater.ingest.visibility import RowGroupVisibility
 from headwater.kernel.clock import ManualClock
-from headwater.kernel.errors import UsageError
+from headwater.kernel.errors import UnavailableError, UsageError
 from headwater.kernel.failpoints import Action, Failpoint, FailpointError, arm
 
 SECOND = timedelta(seconds=1)
@@ -78,6 +78,7 @@ def after(*steps: tuple[str, int]) -> State:
         ([("alive", 9), ("begin", 9), ("begin", 12), ("commit", 12)], 9),
     ],
 )
+@pytest.mark.hazard("I16")
 def test_the_high_watermark(steps: list[tuple[str, int]], high: int) -> None:
     state = after(*steps)
     assert state.high == high
@@ -154,7 +155,9 @@ def database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
         yield opened
 
 
-def opened(database: Database, clock: ManualClock, holder: str = "a:1") -> TimestampService:
+def opened(
+    database: Database, clock: ManualClock, holder: str = "a:1", read_seconds: float = READ_SECONDS
+) -> TimestampService:
     coordination = DatabaseCoordination(database)
     return open_timestamps(
         database,
@@ -163,8 +166,15 @@ def opened(database: Database, clock: ManualClock, holder: str = "a:1") -> Times
         holder,
         clock=clock,
         lease_seconds=LEASE_SECONDS,
-        read_lease_seconds=READ_SECONDS,
+        read_lease_seconds=read_seconds,
     )
+
+
+def held(service: TimestampService, clock: ManualClock, seconds: int) -> None:
+    """Let time go by, during which the lease is kept."""
+    for _ in range(0, seconds, 5):
+        clock.advance(5 * SECOND)
+        service.keep_lease()
 
 
 def lapsed(database: Database, clock: ManualClock, holder: str = "b:1") -> TimestampService:
@@ -313,6 +323,136 @@ def test_the_low_watermark_rests_for_readers_of_the_holder_before(database: Data
     assert other.watermarks().low == 49
 
 
+def test_the_low_watermark_rests_by_the_lease_that_readers_were_told(database: Database, clock: ManualClock) -> None:
+    """The next holder has a shorter setting, and so has the one after it, which comes while the low watermark rests."""
+    service = opened(database, clock, read_seconds=600.0)
+    service.keep_alive(10)
+    assert service.begin(read_only=True).lease_seconds == 600.0
+    other = lapsed(database, clock)
+    other.keep_alive(30)
+    third = lapsed(database, clock, "c:1")
+    held(third, clock, 595)
+    assert third.watermarks().low == 0, "the reader of the first may be at 9 still"
+    held(third, clock, 5)
+    assert third.watermarks().low == 29
+    fourth = lapsed(database, clock, "d:1")
+    fourth.keep_alive(40)
+    held(fourth, clock, 55)
+    low = fourth.watermarks().low
+    held(fourth, clock, 5)
+    assert (low, fourth.watermarks().low) == (29, 39), "by now all readers have the shorter lease"
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_lease_of_reads_that_cannot_be(database: Database, clock: ManualClock, seconds: float) -> None:
+    with pytest.raises(UsageError, match="readers cannot be given"):
+        opened(database, clock, read_seconds=seconds)
+    assert opened(database, clock).epoch, "nothing was taken"
+
+
+class Faulty:
+    """A coordinator whose n-th call is not answered: it was not heard, or its answer was lost."""
+
+    def __init__(self, real: DatabaseCoordination, number: int, is_done: bool) -> None:
+        self._real, self._number, self._is_done = real, number, is_done
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            self.calls.append(name)
+            if len(self.calls) - 1 != self._number:
+                return getattr(self._real, name)(*args)
+            if self._is_done:
+                getattr(self._real, name)(*args)
+            raise UnavailableError("no answer")
+
+        return call
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("number", range(5))
+def test_a_coordinator_that_falls_silent_at_any_call(
+    database: Database, clock: ManualClock, number: int, is_done: bool
+) -> None:
+    """To take the lease, to renew it and to give it back: what was shown stands, and the next one goes on from it."""
+    first = opened(database, clock)
+    first.keep_alive(20)
+    write = first.begin()
+    clock.advance(11 * SECOND)
+    faulty = Faulty(DatabaseCoordination(database), number, is_done)
+    shown = Watermarks(20, 0)
+    try:
+        service = open_timestamps(
+            database,
+            faulty,  # type: ignore[arg-type]
+            "bank",
+            "b:1",
+            clock=clock,
+            lease_seconds=LEASE_SECONDS,
+            read_lease_seconds=READ_SECONDS,
+        )
+        shown = service.watermarks()
+        service.keep_lease()
+        service.close()
+    except UnavailableError:
+        pass
+    assert len(faulty.calls) > number, "all calls are tried"
+    with pytest.raises(FencedError):
+        first.watermarks()
+    other = lapsed(database, clock, "c:1")
+    assert (other.watermarks().high, shown.high) == (20, 20)
+    assert [each.id for each in other.open_writes()] == [write.id]
+    other.commit(write.id)
+    assert other.watermarks().high == 21
+
+
+def test_reads_and_the_position_are_kept_alive_together_or_not(database: Database, clock: ManualClock) -> None:
+    service = opened(database, clock)
+    service.keep_alive(5)
+    read = service.begin(read_only=True)
+    with pytest.raises(UnknownTransactionError):
+        service.keep_alive(9, [read.id, 999])
+    held(service, clock, 50)
+    service.keep_alive(9, [read.id])
+    held(service, clock, 50)
+    with pytest.raises(TimestampOutOfRangeError):
+        service.keep_alive(2**63, [read.id])
+    assert service.watermarks() == Watermarks(9, 4), "what was refused changed nothing"
+    held(service, clock, 10)
+    assert service.watermarks() == Watermarks(9, 8), "it was not renewed either"
+
+
+@pytest.mark.parametrize("transaction_id", [0, -1, 77, 2**63, 2**64 - 1])
+def test_an_id_that_nobody_was_given(database: Database, clock: ManualClock, transaction_id: int) -> None:
+    service = opened(database, clock)
+    service.begin(timestamp=5)
+    for end in (service.commit, service.roll_back, lambda id_: service.renew([id_])):
+        with pytest.raises(UnknownTransactionError) as refused:
+            end(transaction_id)
+        assert refused.value.fields == {"transaction_id": transaction_id}
+
+
+def test_who_only_asks_leaves_the_database_alone(
+    database: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(database, clock)
+    monkeypatch.setattr(protocol, "migrate", lambda *_: pytest.fail("a node that does not hold the time asks often"))
+    with pytest.raises(TakenError, match="a:1"):
+        opened(database, clock, "b:1")
+
+
+def test_the_holder_may_be_gone_when_it_is_asked_for(
+    database: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there when the lease was asked for; then it went. Nobody is named, and it is free the next time."""
+    monkeypatch.setattr(protocol, "acquire", lambda *_: None)
+    with pytest.raises(TakenError, match="another node") as taken:
+        opened(database, clock)
+    assert taken.value.fields["holder"] is None
+    monkeypatch.undo()
+    assert opened(database, clock).watermarks().high == 1
+
+
 def test_the_one_that_lost_its_lease_answers_nothing(database: Database, clock: ManualClock) -> None:
     service = opened(database, clock)
     write, read = service.begin(timestamp=5), service.begin(read_only=True)
@@ -366,7 +506,7 @@ def test_one_that_came_late_does_not_take_over(database: Database, clock: Manual
     """It won the lease, slept, lost it to another, and only then would raise the epoch."""
     service = opened(database, clock)
     with pytest.raises(FencedError, match=f"epoch {service.epoch} has begun"):
-        protocol._take_over(database, "bank", service.epoch - 1)
+        protocol._take_over(database, "bank", service.epoch - 1, READ_SECONDS)
     service.begin()
 
 
@@ -562,6 +702,7 @@ class Model(RuleBasedStateMachine):
         self.shown = now
 
 
+@pytest.mark.proves("ingest/timestamps")
 def test_the_service_against_a_model(database: Database, clock: ManualClock) -> None:
     class Here(Model):
         pass

@@ -70,6 +70,14 @@ class TestMeaning:
             path.write_bytes(content)
         with pytest.raises(TopologyError, match=r"topology\.toml cannot be read"):
             Topology.load(path)
+        with pytest.raises(TopologyError, match="cannot be read"):
+            Topology.load(tmp_path / "a\0b")
+
+
+def test_one_host_in_two_spellings_is_one_address() -> None:
+    text = GOOD.replace('"10.0.0.1"', '"Ten"').replace('"::1"\nport = 7071', '"ten"\nport = 7070')
+    with pytest.raises(TopologyError, match="ten:7070 belongs to 'one', too"):
+        Topology.parse(text)
 
 
 class TestHash:
@@ -124,7 +132,11 @@ class TestHash:
         ('[4, "5-6"]', '"4-6"', "nodes[1].virtual_nodes", "is no list"),
         ("[[nodes]]", "[[node]]", "node", "is not known here"),
         ("virtual_nodes = 8", "virtual_nodes = ", "file", "is not TOML"),
+        ("virtual_nodes = 8", "virtual_nodes = " + "9" * 5_000, "file", "is not TOML"),
+        ("virtual_nodes = 8", "virtual_nodes = " + "[" * 100_000, "file", "is not TOML"),
+        ('host = "::1"', 'host = "ten:7070"', "nodes[1].host", "no IPv6 address"),
     ],
+    ids=lambda each: each[:40],
 )
 def test_what_is_wrong_is_named(old: str, new: str, place: str, says: str) -> None:
     with pytest.raises(TopologyError, match=r"^cluster\.toml: ") as caught:

@@ -85,7 +85,10 @@ def described(properties: dict[str, str]) -> TableMetadata:
 
 def test_a_sidecar() -> None:
     assert decode_sidecar(golden("sidecar-1.json"), "x") == SIDECAR
-    assert encode_sidecar(SIDECAR) == golden("sidecar-1.json")
+    # The golden file has many lines, as it was written once; what is written now has one, and says the same.
+    on_one_line = json.dumps(json.loads(golden("sidecar-1.json"))).encode()
+    assert encode_sidecar(SIDECAR) == on_one_line
+    assert decode_sidecar(on_one_line, "x") == SIDECAR
 
 
 def test_constraints() -> None:

@@ -29,6 +29,7 @@ from headwater.server.errors import TooManyError
 from headwater.server.limits import IN_FLIGHT, Flights, Gate
 from headwater.server.uploads import PREFIX, Uploads
 from headwater.server.watching import REQUESTS
+from headwater.tables.claims import claimed
 from tests.unit.server_world import ServedLake, served_lake
 
 SQL = "insert into t values (1, 'a')"
@@ -207,10 +208,7 @@ def test_a_batch_that_would_unfold_to_too_much_is_413(
         with made(body, batch.schema, options=squeezed) as writer:
             writer.write_batch(batch)
         messages = body.getvalue()[8:] if is_file else body.getvalue()
-        found = [
-            unfolding.claimed(each.metadata.to_pybytes(), each.body)
-            for each in pa.ipc.MessageReader.open_stream(messages)
-        ]
+        found = [claimed(each.metadata.to_pybytes(), each.body) for each in pa.ipc.MessageReader.open_stream(messages)]
         rows, size = max(each[0] for each in found), max(each[1] for each in found)
         assert rows == claims[0]
         assert claims[1] <= size <= claims[1] + 1000

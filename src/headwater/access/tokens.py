@@ -21,6 +21,10 @@ from headwater.kernel.randomness import Randomness
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
+# Asked with every request to a server, so they are put together once.
+_ANY = sa.select(sa.exists().where(tables.tokens.c.id.is_not(None)))
+_ONE = sa.select(tables.tokens).where(tables.tokens.c.id == sa.bindparam("token"))
+
 
 class Tokens:
     """The tokens of a lake. Safe to share among threads."""
@@ -79,7 +83,7 @@ class Tokens:
     def has_any(self) -> bool:
         """Whether there ever was one."""
         with self._database.read() as connection:
-            return bool(connection.scalar(sa.select(sa.exists().where(tables.tokens.c.id.is_not(None)))))
+            return bool(connection.scalar(_ANY))
 
     def caller(self, text: str) -> Caller:
         """Whose token this text is; `TokenRefusedError` when it is nobody's, without telling why."""
@@ -95,7 +99,7 @@ class Tokens:
 
     def _row(self, token: Ulid) -> Row[Any] | None:
         with self._database.read() as connection:
-            return connection.execute(sa.select(tables.tokens).where(tables.tokens.c.id == token)).first()
+            return connection.execute(_ONE, {"token": token}).first()
 
 
 def _as_token(row: Row[Any]) -> Token:

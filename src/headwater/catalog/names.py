@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from headwater.kernel.errors import UsageError
 
@@ -71,6 +72,7 @@ def _objection_to_ref(name: str) -> str | None:
     return "it looks like a commit's hash" if looks_like_hash(name) else None
 
 
+@lru_cache(maxsize=4096)
 def _objection_to_elements(elements: tuple[str, ...]) -> str | None:
     if not elements or not all(elements):
         return "a part of it is empty"

@@ -132,6 +132,13 @@ class Catalog(Protocol):
         """Those of the keys that exist at a commit; what is not asked for costs nothing."""
         ...
 
+    def known_content(self, at: str, keys: Sequence[TableKey]) -> Mapping[TableKey, Content]:
+        """The same where the caller has just found a ref on the commit, or made it: whether it is kept is not asked.
+
+        What a commit holds never changes, so nothing can be told wrong here; what is gone is an error as ever.
+        """
+        ...
+
     def diff(self, old: str, new: str) -> tuple[Difference, ...]:
         """The keys whose content differs between two commits, in order."""
         ...

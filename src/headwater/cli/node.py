@@ -165,7 +165,7 @@ def index(table: str, key: tuple[str, ...], address: str, as_json: bool) -> None
 
 @node.command()
 @click.argument("table")
-@click.option("--at", type=click.IntRange(0), required=True, help="The timestamp to read at.")
+@click.option("--at", type=click.IntRange(0, 2**63 - 1), required=True, help="The timestamp to read at.")
 @click.option("--column", "columns", multiple=True, help="Only this column; may be given several times.")
 @click.option("--limit", type=click.IntRange(0), default=100, show_default=True, help="Rows shown.")
 @address_option
@@ -179,6 +179,7 @@ def scan(table: str, at: int, columns: tuple[str, ...], limit: int, address: str
     with asked(address) as client:
         reader = client.scan(table, at, columns=columns)
         lines: list[tuple[str, ...]] = []
+        rest = ""
         for row in rows_of(reader):
             if as_json:
                 values = zip(reader.schema.names, map(to_json, row), strict=True)
@@ -186,9 +187,11 @@ def scan(table: str, at: int, columns: tuple[str, ...], limit: int, address: str
             elif len(lines) < limit:
                 lines.append(tuple("NULL" if value is None else str(value) for value in row))
             else:
+                rest = ", and more: raise --limit, or use --json"
                 break
         if not as_json:
             print_table(reader.schema.names, lines)
+            click.echo(f"({counted(len(lines), 'row')}{rest})", err=True)
 
 
 def _watermarks(address: str) -> dict[str, object]:
@@ -199,6 +202,7 @@ def _watermarks(address: str) -> dict[str, object]:
     with Times([address]) as times:
         try:
             found = times.call("GetWatermarks", pb.GetWatermarksRequest())
+            waits = times.call("ListOpenWrites", pb.ListOpenWritesRequest())
         except HeadwaterError as error:
             return {"holder": None, "error": error.message}
         return {
@@ -207,6 +211,10 @@ def _watermarks(address: str) -> dict[str, object]:
             "low_watermark": found.low_watermark,
             "read_timestamp": found.read_timestamp,
             "safe_gc_timestamp": found.safe_gc_timestamp,
+            "open_writes": waits.count,
+            # Of a write whose owner is gone, what a person has to end.
+            "waits_for_transaction": waits.writes[0].transaction_id if waits.writes else None,
+            "waits_for_timestamp": waits.writes[0].timestamp if waits.writes else None,
         }
 
 
@@ -230,6 +238,7 @@ def asked(address: str) -> NodeClient:
     with_grpc()
     from headwater.ingest.client import NodeClient
 
-    if ":" not in address:
-        raise UsageError(f"{address} is no address of a node", hint="HOST:PORT")
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{address} is no address of a node", hint="HOST:PORT, as in 127.0.0.1:7501")
     return NodeClient(address)

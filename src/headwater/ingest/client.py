@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Self
 import grpc
 import pyarrow as pa
 
+from headwater.ingest import pieces
 from headwater.kernel.errors import ConflictError, HeadwaterError, RefusedError, UnavailableError, UsageError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from headwater.rpc.ingest.v1 import ingest_pb2_grpc as stubs
@@ -32,6 +34,7 @@ _HINTS = {
 }
 _TOO_LARGE = "message larger than max"  # gRPC's own words
 _HOPS = 3
+_SERVICE = pb.DESCRIPTOR.services_by_name["IngestNode"].full_name
 
 
 class NodeClient:
@@ -50,6 +53,7 @@ class NodeClient:
         )
         self.node = stubs.IngestNodeStub(self._channel)  # type: ignore[no-untyped-call]
         self.time = stubs.TimestampsStub(self._channel)  # type: ignore[no-untyped-call]
+        self._scan = self._channel.unary_stream(f"/{_SERVICE}/Scan", pb.ScanRequest.SerializeToString, pieces.read)
 
     def __enter__(self) -> Self:
         return self
@@ -78,13 +82,19 @@ class NodeClient:
         predicates: Sequence[pb.Predicate] = (),
         topology_hash: str = "",
     ) -> pa.RecordBatchReader:
-        """Rows of the node's part of a table at a timestamp, as they come."""
-        request = pb.ScanRequest(
-            table=table, timestamp=timestamp, columns=columns, predicates=predicates, topology_hash=topology_hash
-        )
+        """Rows of the node's part of a table at a timestamp, as they come: there is no end to how long it may take.
+
+        The node is given up when nothing comes for the client's time. A reader that is let go ends the scan.
+        """
+        try:
+            request = pb.ScanRequest(
+                table=table, timestamp=timestamp, columns=columns, predicates=predicates, topology_hash=topology_hash
+            )
+        except ValueError as error:
+            raise UsageError(f"no scan can be asked for like this: {error}", hint="timestamps are 0 or more") from error
+        call: Any = self._scan(request)
         with translated(self.address):
-            pieces = _Pieces(self.node.Scan(request, timeout=self._timeout_seconds), self.address)
-            return pa.ipc.open_stream(pa.PythonFile(pieces, "r"))
+            return pa.ipc.open_stream(pa.PythonFile(_Pieces(call, self.address, self._timeout_seconds), "r"))
 
 
 class Times:
@@ -143,25 +153,78 @@ class Times:
         return self._clients[address]
 
 
+class _Patience:
+    """Ends a call whose next piece is waited for longer than so many seconds, and at most twice as long.
+
+    A deadline of gRPC would be one for all pieces, and also run while the reader is busy with the last.
+    """
+
+    def __init__(self, call: Any, seconds: float) -> None:
+        self.seconds = seconds
+        self.is_late = False
+        self.is_over = threading.Event()
+        self._waits = 0
+        self._is_waiting = False
+        threading.Thread(target=self._watch, args=(call,), name="patience", daemon=True).start()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For as long as the block lasts, a piece is waited for."""
+        self._waits, self._is_waiting = self._waits + 1, True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+
+    def _watch(self, call: Any) -> None:
+        seen = 0
+        while not self.is_over.wait(self.seconds):
+            if self._is_waiting and self._waits == seen:
+                self.is_late = True
+                call.cancel()
+                return
+            seen = self._waits
+
+
 class _Pieces:
     """The pieces of a stream as a file that is read once."""
 
     closed = False
 
-    def __init__(self, answers: Iterator[pb.ScanResponse], address: str) -> None:
-        self._answers = answers
+    def __init__(self, call: Any, address: str, patience_seconds: float) -> None:
+        self._call = call
         self._address = address
+        self._patience = _Patience(call, patience_seconds)
         self._left = memoryview(b"")
+
+    def __del__(self) -> None:
+        # Nobody will read on: the node need not go on either.
+        self._patience.is_over.set()
+        self._call.cancel()
+
+    def _next(self) -> memoryview | None:
+        """The next piece, None at the end."""
+        try:
+            with translated(self._address), self._patience.waiting():
+                found: memoryview | None = next(self._call, None)
+                return found
+        except UnavailableError as error:
+            if not self._patience.is_late:
+                raise
+            raise UnavailableError(
+                f"{self._address} sent nothing for {self._patience.seconds:g} seconds",
+                hint="look at it with `headwater node status`, and ask again",
+                node=self._address,
+            ) from error
 
     def read(self, size: int = -1) -> bytes:
         parts, wanted = [], size
         while wanted:
             if not self._left:
-                with translated(self._address):
-                    answer = next(self._answers, None)
+                answer = self._next()
                 if answer is None:
                     break
-                self._left = memoryview(answer.piece)
+                self._left = answer
             taken = self._left if wanted < 0 else self._left[:wanted]
             self._left = self._left[len(taken) :]
             parts.append(taken)
@@ -188,7 +251,8 @@ def translated(address: str) -> Iterator[None]:
                 f"the message is larger than {address} takes: {details}", hint="send fewer rows at a time", node=address
             ) from error
         kind = _KINDS.get(code, HeadwaterError)
-        message = told.pop("error", None) or f"{address} says {code.name}: {details}"
+        says = "cannot be reached" if code is grpc.StatusCode.UNAVAILABLE else f"says {code.name}"
+        message = told.pop("error", None) or f"{address} {says}: {details}"
         hint = told.pop("hint", None) or _HINTS.get(code)
         told.pop("kind", None)
         raise kind(message, hint=hint, **{"node": address} | told) from error

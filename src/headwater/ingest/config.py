@@ -1,4 +1,4 @@
-"""`node.toml`: what one node is told. Paths in it are relative to the file."""
+"""`node.toml`: what a node is told. Topology and directory are relative to the file, the lake as commands take it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class BufferSection(_Section):
     block_rows: int = Field(1 << 16, ge=1, le=1 << 22, description="Rows of a row group.")
     segment_blocks: int = Field(16, ge=1, le=1024, description="Row groups of a file.")
     unpublished_bytes: int = Field(1 << 29, ge=1 << 20, description="What may wait for its file; more is refused.")
-    flush_seconds: float = Field(5.0, gt=0, description="After this time a file is made of what there is.")
+    flush_seconds: float = Field(5.0, gt=0, le=86_400, description="After this time a file is made of what there is.")
 
 
 class ServiceSection(_Section):
     """Limits of requests."""
 
-    request_bytes: int = Field(64 << 20, ge=1 << 16, description="The largest message.")
+    request_bytes: int = Field(64 << 20, ge=1 << 16, le=1 << 29, description="The largest message.")
     batch_rows: int = Field(1 << 20, ge=1, description="Rows of one batch.")
     calls: int = Field(32, ge=1, le=1024, description="Writes and scans side by side; more are refused at once.")
 
@@ -45,8 +45,8 @@ class TimeSection(_Section):
 class NodeConfig(_Section):
     """One node."""
 
-    name: str = Field(description="The node's name in the topology.")
-    lake: str = Field(description="The lake whose tables it feeds.")
+    name: str = Field(min_length=1, description="The node's name in the topology.")
+    lake: str = Field(min_length=1, description="The lake whose tables it feeds.")
     topology: Path = Field(description="The topology file, the same for all nodes.")
     directory: Path = Field(description="Where its index lives; its own, on a local disk.")
     tables: tuple[str, ...] = Field(min_length=1, description="The tables that it takes; each has a primary key.")
@@ -59,7 +59,7 @@ def load_config(path: Path) -> NodeConfig:
     """Read and check a node's file; an error names the place."""
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="name a readable TOML file", path=str(path)) from error
     try:
         config = NodeConfig.model_validate(values)

@@ -33,14 +33,17 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # Watchers look at the state themselves, so whoever is told last must have looked last. A watcher may call back.
+        self._telling = threading.RLock()
         self._state = LifecycleState.RECOVERING
         self._failure: BaseException | None = None
         self._watchers: tuple[Callable[[], None], ...] = ()
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call this after each change."""
-        with self._lock:
+        """Call this now, and after each change."""
+        with self._telling:
             self._watchers = (*self._watchers, watcher)
+            watcher()
 
     @property
     def state(self) -> LifecycleState:
@@ -83,5 +86,6 @@ class Lifecycle:
             )
 
     def _tell(self) -> None:
-        for watcher in self._watchers:
-            watcher()
+        with self._telling:  # one after the other
+            for watcher in self._watchers:
+                watcher()

@@ -17,8 +17,7 @@ from headwater.ingest.apply.protocol import Applier
 from headwater.ingest.buffer.buffers import Buffers
 from headwater.ingest.buffer.model import BufferLimits, NewSegment, PublishBarrierError
 from headwater.ingest.buffer.protocol import Publisher
-from headwater.ingest.buffer.registry import FileRegistry
-from headwater.ingest.buffer.stream import StreamBuffer
+from headwater.ingest.buffer.registry import FileRegistry, RegistryError
 from headwater.ingest.files.model import FileRow, FileType, NewFile
 from headwater.ingest.files.names import FileName
 from headwater.ingest.files.protocol import FileTable
@@ -31,13 +30,15 @@ from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.scan.protocol import Scanner, rows_of_block
 from headwater.ingest.topology import Topology
 from headwater.ingest.visibility.index import VisibilityIndex
-from headwater.ingest.visibility.model import BelowBaseError
+from headwater.ingest.visibility.model import BelowBaseError, NotAdmittedError
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.logs import Log
 from headwater.storage.port import ObjectStore
 
 _log = Log("ingest")
+_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +129,11 @@ class Node:
 
     def flush(self) -> int:
         """Seal and publish everything that is in the buffers; says how many files became REGULAR."""
-        return sum(self._publish(buffer, is_sealed=True) for buffer in self.buffers.all())
+        return self._publish_all(is_sealed=True)
 
     def publish_full(self) -> int:
         """Publish the segments that are full."""
-        return sum(self._publish(buffer, is_sealed=False) for buffer in self.buffers.all())
+        return self._publish_all(is_sealed=False)
 
     def register_offload(self, timestamp: Timestamp) -> None:
         """Folding stays at or below this timestamp until it is given back; one below a base is refused."""
@@ -149,7 +150,8 @@ class Node:
 
     def refuse_not_admitted(self, file_id: int) -> None:
         """Raise unless the file has visibility."""
-        self.registry.get(file_id)
+        if not self.registry.has(file_id):
+            raise NotAdmittedError(file_id)
 
     def fold(self, wanted: Timestamp) -> None:
         """Let deletions up to here become part of the bases: reads below are refused from now on."""
@@ -173,28 +175,43 @@ class Node:
             return
         self.fold(up_to)
 
-    def _publish(self, buffer: StreamBuffer, *, is_sealed: bool) -> int:
-        if is_sealed:
+    def _publish_all(self, *, is_sealed: bool) -> int:
+        """Every stream; one that cannot be published holds no other back, and is told of at the end."""
+        buffers = self.buffers.all()
+        for buffer in buffers if is_sealed else ():
+            self.lifecycle.refuse_failed()
             with self.applier.turn(buffer.stream):
                 buffer.seal()
-        return self.publisher.publish(buffer)
+        self.lifecycle.refuse_failed()  # its rows may be half there, and nobody could say so of a file
+        return self.publisher.publish(*buffers)
 
     def _publish_for_ever(self) -> None:
         last_flush = self._clock.monotonic()
-        while not self._stop.wait(0.1):
-            is_time = self._clock.monotonic() - last_flush >= self._flush_seconds
+        pause_seconds = _PAUSE_SECONDS
+        while not self._stop.wait(pause_seconds):
+            is_late = self._clock.monotonic() - last_flush >= self._flush_seconds
+            is_time = is_late or self.buffers.is_crowded
             try:
-                self.flush() if is_time else self.publish_full()
+                is_done = self._try_to_publish(self.flush if is_time else self.publish_full)
                 if is_time:
+                    # Whatever became of the files: a store that is away must not keep deletions in memory.
                     self.fold_what_is_safe()
-            except PublishBarrierError as error:
-                _log.warning("a file could not be published", error=str(error))
             except Exception as error:
                 self.lifecycle.fail(error)
                 _log.error("publishing failed", error=str(error))
                 return
+            # To try again costs as much as to do it: a store that is away must not take the node's time, too.
+            pause_seconds = _PAUSE_SECONDS if is_done else min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
             if is_time:
                 last_flush = self._clock.monotonic()
+
+    def _try_to_publish(self, publish: Callable[[], int]) -> bool:
+        try:
+            publish()
+        except PublishBarrierError as error:
+            _log.warning("a file could not be published", error=str(error))
+            return False
+        return True
 
     def _new_segment(self, stream: Stream, first_block_id: int) -> NewSegment:
         shape = next(each for each in self.tables.values() if each.id == stream.table_id)
@@ -211,7 +228,11 @@ class Node:
         """Rows of a table at a timestamp. `check` is called between parts, and raises to end the scan."""
         for each in request.virtual_nodes or ():
             self._refuse_elsewhere(each)
-        self.registry.refuse_strangers(self.visibility.files())
+        try:
+            self.registry.refuse_strangers(self.visibility.files())
+        except RegistryError as error:
+            self.lifecycle.fail(error)
+            raise
         return self.scanner.scan(request, check)
 
     def query_visibility(
@@ -220,7 +241,7 @@ class Node:
         """The deleted rows of row groups at a timestamp, as portable roaring bitmaps."""
         found = []
         for file_id, row_group in row_groups:
-            self.registry.get(file_id)
+            self.refuse_not_admitted(file_id)
             group = self.visibility.get(file_id, row_group)
             if group is None:
                 raise BadRequestError(f"file {file_id} has no row group {row_group}", file_id=file_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from headwater.ingest.config import NodeConfig
 from headwater.ingest.files.protocol import FileTable
 from headwater.ingest.index import MainIndex, PrimaryIndex
 from headwater.ingest.index.local import LocalIndex
-from headwater.ingest.model import TableShape
+from headwater.ingest.model import TIMESTAMP_COLUMN, TableShape
 from headwater.ingest.node import Node
 from headwater.ingest.service.keeper import TimeKeeper
 from headwater.ingest.timestamps.protocol import TimestampService, open_timestamps
@@ -63,7 +63,8 @@ def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Opened
     home = topology.node(config.name)
     files = FileTable(surroundings.database)
     tables = {name: shape_of(name, surroundings, files) for name in config.tables}
-    Path(config.directory).mkdir(parents=True, exist_ok=True)
+    refuse_two_names(tables)
+    make_directory(config.directory)
     with ExitStack() as stack:
         main = MainIndex.open(config.directory / "main.db")
         stack.callback(main.close)
@@ -119,6 +120,12 @@ def shape_of(name: str, surroundings: Surroundings, files: FileTable) -> TableSh
     if metadata.spec().fields:
         raise RefusedError(f"{name} is partitioned, and a node writes whole streams", hint="leave the partition out")
     arrow = schema_to_pyarrow(schema, include_field_ids=True)
+    if TIMESTAMP_COLUMN in arrow.names:
+        raise RefusedError(
+            f"{name} has a column {TIMESTAMP_COLUMN}, which every file of a node has for itself",
+            hint="rename the column",
+            table=name,
+        )
     number, folder = table_id_of(metadata), surroundings.folder_of(metadata)
     if others := [each.uri for each in files.paths_of(number) if each.uri != folder]:
         # Rows of one would be found by the keys of the other.
@@ -132,6 +139,26 @@ def shape_of(name: str, surroundings: Surroundings, files: FileTable) -> TableSh
         raise UsageError(f"a column of the key of {name} is nested", hint="keys are columns of the table itself")
     path = files.add_path(number, folder)
     return TableShape(number, name, arrow, key, path.path_id, folder, metadata.current_schema_id)
+
+
+def refuse_two_names(tables: Mapping[str, TableShape]) -> None:
+    """One table under two names would be two parts of every answer."""
+    names: dict[int, str] = {}
+    for name, shape in tables.items():
+        if (other := names.setdefault(shape.id, name)) != name:
+            raise UsageError(f"{other} and {name} are one table", hint="name each table once", table=name)
+
+
+def make_directory(directory: Path) -> None:
+    """The folder of the index, made if it is new."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the folder {directory} of the index cannot be made: {error}",
+            hint="name a folder on a local disk that the node may write to",
+            directory=str(directory),
+        ) from error
 
 
 def table_id_of(metadata: TableMetadata) -> int:

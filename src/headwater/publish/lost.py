@@ -26,7 +26,7 @@ def refuse_lost(catalog: Catalog, clock: Clock, wish: Wish) -> str:
     expected = {**wish.reads, **{key: each.before for key, each in wish.others.items()}}
     for each in wish.tables:
         expected |= {each.key: None, each.renamed_from or each.key: each.pinned}
-    actual = catalog.content(ref.hash, list(expected))
+    actual = catalog.known_content(ref.hash, list(expected))
     for key, version in sorted(expected.items()):
         if version != actual.get(key):
             raise ExpectedVersionMismatchError(key, version, actual.get(key))

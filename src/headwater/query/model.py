@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 
@@ -49,15 +50,21 @@ class TableSource(Protocol):
         ...
 
 
+ReadRows: TypeAlias = Callable[[Sequence[str], BooleanExpression], Iterable[pa.Table]]
+"""These columns of at least the rows for which the condition holds."""
+
+
 @dataclass(frozen=True)
 class Pending:
     """What a transaction has done and not committed, laid over the committed state.
 
     `rows` are appended to the table, `deletes` are positions by location of the data file, and `overrides` are
-    tables that are new or have another schema than the committed one.
+    tables that are new or have another schema than the committed one. What `late` gives is appended too: it is read
+    once it is known what of it the query can depend on.
     """
 
     rows: Mapping[TableKey, pa.Table] = field(default_factory=dict)
+    late: Mapping[TableKey, ReadRows] = field(default_factory=dict)
     deletes: Mapping[TableKey, Mapping[str, BitMap64]] = field(default_factory=dict)
     overrides: Mapping[TableKey, TableMetadata] = field(default_factory=dict)
 

@@ -139,7 +139,8 @@ class _Query:
         self._deadline.check()
         relations = self._begin(resolved)
         need: dict[TableKey, Needed] = {}
-        if statement.may_filter or resolved.views or any(map(_copies, resolved.tables.values())):
+        is_late = any(key in self._pending.late for key in resolved.tables)
+        if statement.may_filter or resolved.views or is_late or any(map(_copies, resolved.tables.values())):
             planned = self._needed(relations, resolved)
             if planned is None:
                 self._engine.reopen()
@@ -262,6 +263,7 @@ class _Query:
             self._pending.deletes.get(key, {}),
             positions=key in self._options.positions,
             needed=need,
+            late=self._pending.late.get(key),
         )
 
     def _show(self, key: TableKey, sql: str, columns: tuple[str, ...] = ()) -> None:

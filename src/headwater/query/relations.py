@@ -25,6 +25,7 @@ from headwater.query.engine import Engine
 from headwater.query.filesystem import ROOT, LakeFileSystem
 from headwater.query.fragments import casted, declared, extra_column, mapped, nulls, own_column, renamed
 from headwater.query.masks import check_within, file_rows
+from headwater.query.model import ReadRows
 from headwater.query.predicates import Needed
 from headwater.query.references import DATABASE
 from headwater.query.references import INTERNAL as INTERNAL_SCHEMA
@@ -60,6 +61,7 @@ class Wanted:
     deletes: Mapping[str, BitMap64] = field(default_factory=dict)
     positions: bool = False
     needed: Needed | None = None
+    late: ReadRows | None = None
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -127,6 +129,8 @@ class Relations:
             yield self._copied(wanted, layout.copied, deletes)
         if wanted.rows is not None and wanted.rows.num_rows:
             yield self._pending(wanted, wanted.rows)
+        if wanted.late is not None:
+            yield self._late(wanted, wanted.late)
 
     def _native(self, wanted: Wanted, tasks: Sequence[FileTask], deletes: Mapping[str, BitMap64] | None) -> str:
         lineage = [EXTRA_COLUMNS[each] for each in (ROW_ID_COLUMN, UPDATED_COLUMN) if each in wanted.extra]
@@ -211,6 +215,19 @@ class Relations:
                 arrays.append(pa.nulls(rows.num_rows))
         filled = for_duckdb(pa.table(arrays, [column(each.field_id) for each in wanted.fields]))
         self._insert(f"INSERT INTO {made} SELECT {casted(wanted.fields)}", filled)
+        return f"SELECT * FROM {made}"
+
+    def _late(self, wanted: Wanted, read: ReadRows) -> str:
+        """Copy what the query can depend on, as it comes; other columns stay NULL."""
+        made = f"{INTERNAL}.late_{next(self._numbers)}"
+        self._engine.execute(f"CREATE TABLE {made} ({declared(wanted.fields)})")
+        fields = [each for each in wanted.plan.schema.fields if wanted.is_needed(each)]
+        names = [column(each.field_id) for each in fields]
+        condition = EVERYTHING if wanted.needed is None else wanted.needed.rows
+        for rows in read([each.name for each in fields], condition):
+            self._check_time()
+            statement = f"INSERT INTO {made} ({', '.join(names)}) SELECT {casted(fields)}"
+            self._insert(statement, for_duckdb(rows).rename_columns(names))
         return f"SELECT * FROM {made}"
 
     def _insert(self, statement: str, rows: pa.Table) -> None:

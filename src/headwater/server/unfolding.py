@@ -12,13 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.server.errors import ShapeError
+from headwater.tables.claims import claimed
 
 MOST_BYTES = 1 << 30
 MOST_ROWS = 1 << 26
 
 _MAGIC = b"ARROW1\0\0"  # in front of a file, which is a stream from there on
-_DICTIONARY, _BATCH = 2, 3
-_BUFFER_BYTES = 16
 
 
 def refuse_what_unfolds(path: Path) -> None:
@@ -38,61 +37,3 @@ def refuse_what_unfolds(path: Path) -> None:
                     )
         except (pa.ArrowException, OSError, struct.error):
             return
-
-
-def claimed(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:
-    """The rows of a message, and the bytes of its buffers once they are unfolded; nothing if it is no batch."""
-    view = _Table(metadata, struct.unpack_from("<I", metadata)[0])
-    kind, table = view.byte(1), view.table(2)
-    if kind == _DICTIONARY and table is not None:
-        table = table.table(1)
-    elif kind != _BATCH:
-        return 0, 0
-    if table is None or body is None:
-        return 0, 0
-    size, is_compressed = 0, table.table(3) is not None
-    for start, length in table.pairs(2):
-        size += length
-        if is_compressed and length >= struct.calcsize("<q"):
-            unfolded = struct.unpack_from("<q", body, start)[0]
-            size += max(0, unfolded)  # -1 says that this one is as it is
-    return table.number(0), size
-
-
-class _Table:
-    """A table of a flatbuffer: its fields by their numbers."""
-
-    def __init__(self, data: bytes, place: int) -> None:
-        self._data = data
-        self._place = place
-
-    def _field(self, number: int) -> int | None:
-        fields = self._place - struct.unpack_from("<i", self._data, self._place)[0]
-        at = 4 + 2 * number
-        if at >= struct.unpack_from("<H", self._data, fields)[0]:
-            return None
-        offset: int = struct.unpack_from("<H", self._data, fields + at)[0]
-        return self._place + offset if offset else None
-
-    def byte(self, number: int) -> int:
-        place = self._field(number)
-        return 0 if place is None else self._data[place]
-
-    def number(self, number: int) -> int:
-        place = self._field(number)
-        return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
-
-    def table(self, number: int) -> _Table | None:
-        place = self._field(number)
-        return None if place is None else _Table(self._data, self._follow(place))
-
-    def pairs(self, number: int) -> list[tuple[int, int]]:
-        place = self._field(number)
-        if place is None:
-            return []
-        start = self._follow(place)
-        (count,) = struct.unpack_from("<I", self._data, start)
-        return [struct.unpack_from("<qq", self._data, start + 4 + _BUFFER_BYTES * each) for each in range(count)]
-
-    def _follow(self, place: int) -> int:
-        return place + int(struct.unpack_from("<I", self._data, place)[0])

@@ -59,7 +59,7 @@ class FileStore:
         self._root = Root(root)
         self.root = self._root.folder
         self.name = self.root.as_uri()
-        self._folders = Folders(clock, randomness, durable=durable)
+        self._folders = Folders(self.root, clock, randomness, durable=durable)
 
     def check_file_system(self) -> None:
         """Refuse a file system without hard links or folder locks, before anything is written to it."""
@@ -205,7 +205,7 @@ class FileStore:
         try:
             hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
             clear_empty(target)
-            os.link(temporary, target)
+            self._folders.give_name(temporary, target, os.link)
         except FileExistsError:
             raise self._taken(path, target) from None
 
@@ -224,12 +224,13 @@ class FileStore:
                     self._compare(path, target, mode.etag)
                 hit(Failpoint.FILE_UPDATE_LOCKED)
                 clear_empty(target)
-                temporary.rename(target)
+                self._folders.give_name(temporary, target, os.rename)
                 with self._done(path):
                     hit(Failpoint.FILE_UPDATE_RENAMED)
                     self._folders.sync(target.parent)
-        finally:
+        except BaseException:
             _remove(temporary)
+            raise
 
     @contextmanager
     def _done(self, path: str) -> Iterator[None]:

@@ -1,16 +1,19 @@
 """Folders that survive a crash and keep processes apart: what the file backend is made of.
 
 A temporary file is written and synced before anybody can see it under another name; a new folder is made known to
-the one above it. The lock is `flock` on the folder itself: it dies with its holder, there is no lock file that
-somebody could delete, and after taking it the holder makes sure that the folder it locked is still the one at that
-path.
+the one above it. All temporary files are in one folder, and move to where they belong by getting their names: a file
+system looks for room for a new file near its folder, and ext4 takes long to find it where files were deleted lately.
+
+The lock is `flock` on the folder itself: it dies with its holder, there is no lock file that somebody could delete, and
+after taking it the holder makes sure that the folder it locked is still the one at that path.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,27 +26,50 @@ LOCK_TIMEOUT_SECONDS = 10.0
 
 
 class Folders:
-    """Writing into folders; with `durable=False` nothing is synced."""
+    """Writing into `home` and the folders in it; with `durable=False` nothing is synced."""
 
-    def __init__(self, clock: Clock, randomness: Randomness, *, durable: bool) -> None:
+    def __init__(self, home: Path, clock: Clock, randomness: Randomness, *, durable: bool) -> None:
+        self._home = home
         self._clock = clock
         self._randomness = randomness
         self._durable = durable
 
     def write_temporary(self, folder: Path, data: bytes) -> Path:
-        """A synced file under a name that nobody can list or address; the folder is made if it is missing."""
-        temporary = folder / f"{RESERVED_PREFIX}{self._randomness.randbytes(12).hex()}.tmp"
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
+        """A synced file that nobody can list or address; the folder that it is for is made if it is missing."""
+        if not folder.exists():
             self._make(folder)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
+            return self._write(self._home, data)
+        except PermissionError:  # whoever may write to the folder alone writes there
+            return self._write(folder, data)
+
+    def give_name(self, temporary: Path, target: Path, give: Callable[[Path, Path], None]) -> None:
+        """Give the file its name, by a link or a rename; by way of a copy where another volume is mounted between."""
+        try:
+            give(temporary, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            copied = self._write(target.parent, temporary.read_bytes())
+            try:
+                give(copied, target)
+            finally:
+                for each in (copied, temporary):
+                    with suppress(OSError):
+                        each.unlink()
+
+    def _write(self, folder: Path, data: bytes) -> Path:
+        temporary = folder / f"{RESERVED_PREFIX}{self._randomness.randbytes(12).hex()}.tmp"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(descriptor, left) :]
                 if self._durable:
-                    os.fsync(file.fileno())
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()

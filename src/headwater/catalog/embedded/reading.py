@@ -94,7 +94,13 @@ class EmbeddedReader:
 
     def content(self, at: str, keys: Sequence[TableKey]) -> Mapping[TableKey, Content]:
         """Those of the keys that exist; only their shards are read."""
-        stored = self._kept(at)
+        return self._content_of(self._kept(at), keys)
+
+    def known_content(self, at: str, keys: Sequence[TableKey]) -> Mapping[TableKey, Content]:
+        """The same without another look at the manifest, unless something is missing."""
+        return self._content_of(self._stored(at), keys)
+
+    def _content_of(self, stored: StoredCommit, keys: Sequence[TableKey]) -> Mapping[TableKey, Content]:
         with self._reading(stored.commit):
             return self._trees.content(stored.tree, keys)
 

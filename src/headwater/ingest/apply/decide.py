@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.ingest.apply.model import (
+    NO_ROWS,
     BadRequestError,
     Rows,
     StreamChange,
@@ -16,16 +17,24 @@ from headwater.ingest.apply.model import (
     UpdateRequest,
     WrongNodeError,
 )
-from headwater.ingest.keys import Keys, encode, virtual_nodes
+from headwater.ingest.keys import NO_KEYS, Keys, encode, virtual_nodes
 from headwater.ingest.model import Position, Stream, TableShape
+from headwater.ingest.visibility.decide import MAXIMUM_TIMESTAMP
+
+_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_BYTES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def changes(
     request: UpdateRequest, tables: Mapping[str, TableShape], virtual_node_count: int, owned: frozenset[int]
 ) -> tuple[StreamChange, ...]:
     """The changes of each stream, in the order of streams. Raises, and nothing was done."""
-    if request.position.timestamp <= 0:
-        raise BadRequestError("the timestamp of a request is above 0", timestamp=request.position.timestamp)
+    if not 0 < request.position.timestamp <= MAXIMUM_TIMESTAMP:
+        raise BadRequestError(
+            f"{request.position.timestamp} is no timestamp of a request",
+            hint=f"it is above 0, and at most {MAXIMUM_TIMESTAMP}",
+            timestamp=request.position.timestamp,
+        )
     seen: set[Stream] = set()
     found = []
     for update in request.updates:
@@ -66,10 +75,11 @@ def _change(
             hint="send it to the node that the topology names",
             virtual_node=update.virtual_node,
         )
-    keys = _fitted(update.deletes, _key_schema(shape), shape, "deletes")
-    deletes = encode(keys, shape.key)
+    deletes = _keys(update.deletes, shape)
     inserts = _rows(update.inserts, shape, "inserts")
     updates = _rows(update.updates, shape, "updates")
+    if deletes.is_same(inserts.keys):
+        deletes = NO_KEYS  # every row is replaced, as a feeder sends it: no key only ends
     for each in (deletes, inserts.keys, updates.keys):
         _refuse_strangers(each, update, virtual_node_count)
     return _collapsed(Stream(shape.id, update.virtual_node), shape, deletes, inserts, updates)
@@ -88,10 +98,15 @@ def _collapsed(stream: Stream, shape: TableShape, deletes: Keys, inserts: Rows, 
         raise BadRequestError(
             f"a key of {shape.name} is both in updates and in deletes", hint="send deletes and inserts instead"
         )
-    ended = deletes.take(deletes.last_positions())
-    if len(ended) and len(inserted):
-        ended = ended.take(np.flatnonzero(~ended.is_in(inserted.keys)))
-    return StreamChange(stream, shape, ended, inserted, updated)
+    return StreamChange(stream, shape, _only_ended(deletes, inserted.keys), inserted, updated)
+
+
+def _only_ended(deletes: Keys, inserted: Keys) -> Keys:
+    """The keys that get no new row, each once."""
+    positions = deletes.last_positions()
+    if len(positions) and len(inserted):
+        positions = positions[~deletes.is_in(inserted)[positions]]
+    return deletes if len(positions) == len(deletes) else deletes.take(positions)
 
 
 def _last_of_each(rows: Rows) -> Rows:
@@ -101,7 +116,15 @@ def _last_of_each(rows: Rows) -> Rows:
     return Rows(rows.batch.take(pa.array(positions)), rows.keys.take(positions))
 
 
+def _keys(batch: pa.RecordBatch | None, shape: TableShape) -> Keys:
+    if batch is None:
+        return NO_KEYS
+    return encode(_fitted(batch, _key_schema(shape), shape, "deletes"), shape.key)
+
+
 def _rows(batch: pa.RecordBatch | None, shape: TableShape, part: str) -> Rows:
+    if batch is None:
+        return NO_ROWS
     fitted = _fitted(batch, shape.schema, shape, part)
     return Rows(fitted, encode(fitted, shape.key))
 
@@ -110,10 +133,8 @@ def _key_schema(shape: TableShape) -> pa.Schema:
     return pa.schema([shape.schema.field(name) for name in shape.key])
 
 
-def _fitted(batch: pa.RecordBatch | None, schema: pa.Schema, shape: TableShape, part: str) -> pa.RecordBatch:
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema, shape: TableShape, part: str) -> pa.RecordBatch:
     """The batch with exactly these columns, in their order; or a reason why not."""
-    if batch is None:
-        return _empty(schema)
     names = batch.schema.names
     if unknown := [name for name in names if name not in schema.names]:
         raise BadRequestError(f"{shape.name} has no column {unknown[0]} ({part})", hint=_columns(schema))
@@ -123,7 +144,7 @@ def _fitted(batch: pa.RecordBatch | None, schema: pa.Schema, shape: TableShape, 
         raise BadRequestError(f"a column of {shape.name} is in {part} twice", hint=_columns(schema))
     columns = []
     for field in schema:
-        column = batch.column(field.name)
+        column = _widened(batch.column(field.name), field.type)
         if column.type != field.type:
             raise BadRequestError(
                 f"column {field.name} of {shape.name} is {field.type}, and {part} bring {column.type}",
@@ -138,8 +159,10 @@ def _fitted(batch: pa.RecordBatch | None, schema: pa.Schema, shape: TableShape, 
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+def _widened(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Text is text and bytes are bytes, however Arrow lays them out: a lake's own layout is not what a writer has."""
+    is_same = any(column.type in each and wanted in each for each in (_TEXTS, _BYTES))
+    return column.cast(wanted) if is_same and column.type != wanted else column
 
 
 def _first_null(column: pa.Array) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.ingest.keys import Keys
+from headwater.ingest.keys import NO_KEYS, Keys
 from headwater.ingest.model import Position, Stream, TableShape, Timestamp
 from headwater.kernel.errors import RefusedError, UsageError
 
@@ -55,6 +55,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+
+NO_ROWS = Rows(pa.RecordBatch.from_arrays([], names=[]), NO_KEYS)
+"""What a request without rows brings, whatever the table."""
 
 
 @dataclass(frozen=True, slots=True)

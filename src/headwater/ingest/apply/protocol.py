@@ -5,7 +5,7 @@ that the high watermark passes it. When it raises, each key of the request is ei
 readers, index and flush agree on which; sending the request again makes it whole. What can be refused is refused before
 the first effect. When not even that can be made true the node fails, and takes nothing more.
 
-Within a stream, one request at a time, all of its keys resolved before its first effect:
+Within a stream, one request at a time; all keys of a request, of all its streams, are resolved before its first effect:
 
     DELETE    resolve → visibility delete → tombstone
     INSERT    append pending → main index → primary → publish visible
@@ -22,6 +22,7 @@ does. An INSERT of a key that is there replaces it: a key has one row.
 | append, main index, primary (INSERT) | new rows hidden, entries removed, keys end | neither old nor new row is there |
 | append, main index (UPDATE) | new rows hidden, entries removed | the old row is there |
 | visibility delete, primary (UPDATE) | new rows hidden, entries removed, keys end | neither is there |
+| publish visible | the node fails | nothing is answered |
 | any of these repairs | the node fails | nothing is answered |
 
 A request at or below the applied position of its stream was applied before, and is acknowledged without effect (I10).
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -60,11 +61,13 @@ from headwater.ingest.visibility.index import VisibilityIndex, delete_rows
 class LocalIndex(Protocol):
     """The staged calls of the index; each is whole or without effect, and raises when its backend fails."""
 
-    def allocate(self, count: int) -> int:
-        """Row ids that nobody has: the first of so many."""
+    def allocate(self, count: int, stream: Stream) -> int:
+        """Row ids that nobody has, for so many rows of a stream: the first."""
         ...
 
-    def resolve_primary(self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools]) -> Resolved:
+    def resolve_primary(
+        self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools], owner: Stream
+    ) -> Resolved:
         """The newest version of each key."""
         ...
 
@@ -121,12 +124,14 @@ class Applier:
         self._lifecycle.refuse_failed()
         wanted = changes(request, self._tables, self._virtual_node_count, self._owned)
         self._buffers.refuse_more()
-        for change in wanted:
-            with self.turn(change.stream):
-                self._lifecycle.refuse_failed()
-                if is_applied(request.position, self._applied.get(change.stream)):
-                    continue
-                self._apply(change, request.position.timestamp)
+        with ExitStack() as turns:
+            for change in wanted:  # in the order of streams, so that nobody waits in a ring
+                turns.enter_context(self.turn(change.stream))
+            self._lifecycle.refuse_failed()
+            due = [each for each in wanted if not is_applied(request.position, self._applied.get(each.stream))]
+            found = [self._resolve(each, request.position.timestamp) for each in due]
+            for change, resolved in zip(due, found, strict=True):
+                self._apply(change, resolved, request.position.timestamp)
                 self._applied[change.stream] = request.position
 
     def applied(self, stream: Stream) -> Position | None:
@@ -143,12 +148,18 @@ class Applier:
 
     # One change of one stream.
 
-    def _apply(self, change: StreamChange, timestamp: Timestamp) -> None:
+    def _resolve(self, change: StreamChange, timestamp: Timestamp) -> tuple[Resolved, Resolved, Resolved]:
+        """What the deleted, replaced and updated keys have."""
         buffer = self._buffers.add(change.stream, change.shape)
-        deleted, replaced, updated = (
-            self._resolved(buffer, keys, timestamp)
-            for keys in (change.deleted, change.replaced.keys, change.updated.keys)
+        return (
+            self._resolved(buffer, change.deleted, timestamp),
+            self._resolved(buffer, change.replaced.keys, timestamp),
+            self._resolved(buffer, change.updated.keys, timestamp),
         )
+
+    def _apply(self, change: StreamChange, resolved: tuple[Resolved, Resolved, Resolved], timestamp: Timestamp) -> None:
+        buffer = self._buffers.add(change.stream, change.shape)
+        deleted, replaced, updated = resolved
         if len(change.deleted):
             with self._or_ended(buffer, change.deleted, timestamp):
                 self._delete_visible(buffer, deleted, timestamp)
@@ -162,7 +173,7 @@ class Applier:
 
     def _resolved(self, buffer: StreamBuffer, keys: Keys, timestamp: Timestamp) -> Resolved:
         """What the keys have, before anything is done; a key never goes back in time."""
-        found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files)
+        found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files, buffer.stream)
         if (later := np.flatnonzero(found.timestamps > timestamp)).size:
             raise BackInTimeError(
                 f"row {later[0]} of {buffer.shape.name} changed at {found.timestamps[later[0]]}, after {timestamp}",
@@ -186,7 +197,7 @@ class Applier:
     @contextmanager
     def _appended(self, buffer: StreamBuffer, rows: Rows, timestamp: Timestamp) -> Iterator[AppendHandle]:
         """Rows that are published when the block ends, and hidden for good when it fails."""
-        handle = buffer.append_pending(rows.batch, timestamp, self._index.allocate(len(rows)))
+        handle = buffer.append_pending(rows.batch, timestamp, self._index.allocate(len(rows), buffer.stream))
         try:
             yield handle
         except Exception:
@@ -195,7 +206,8 @@ class Applier:
                 for each in handle.ranges:
                     self._index.delete_main_index_range(each.first_row_id, each.last_row_id)
             raise
-        buffer.publish_pending_append(handle, Outcome.VISIBLE)
+        with self._or_failed():  # whoever is left pending would hold back all that comes after it
+            buffer.publish_pending_append(handle, Outcome.VISIBLE)
 
     @contextmanager
     def _or_ended(self, buffer: StreamBuffer, keys: Keys, timestamp: Timestamp) -> Iterator[None]:
@@ -204,7 +216,7 @@ class Applier:
             yield
         except Exception:
             with self._or_failed():
-                found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files)
+                found = self._index.resolve_primary(buffer.shape.id, keys, buffer.visible_files, buffer.stream)
                 self._delete_visible(buffer, found, timestamp)
                 self._tombstone(buffer, keys, found, timestamp)
             raise
@@ -222,7 +234,9 @@ class Applier:
 
     def _tombstone(self, buffer: StreamBuffer, keys: Keys, found: Resolved, timestamp: Timestamp) -> None:
         chosen = np.flatnonzero(found.is_found)
-        if len(chosen):
+        if len(chosen) == len(keys):  # these very keys, of which the index knows already how it stores them
+            self._index.tombstone_primary_resolved(buffer.shape.id, keys, timestamp, found)
+        elif len(chosen):
             self._index.tombstone_primary_resolved(buffer.shape.id, keys.take(chosen), timestamp, _taken(found, chosen))
 
     def _delete_visible(self, buffer: StreamBuffer, found: Resolved, timestamp: Timestamp) -> None:

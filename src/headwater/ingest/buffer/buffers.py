@@ -41,9 +41,21 @@ class Buffers:
         """The buffers of one table."""
         return tuple(each for each in self.all() if each.stream.table_id == table_id)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What all rows hold in memory that have no admitted file yet."""
+        with self._lock:
+            return sum(each.size_bytes for each in self._by_stream.values())
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether open segments hold half of what may wait: time to seal them, before writers are refused."""
+        with self._lock:
+            return sum(each.open_bytes for each in self._by_stream.values()) > self.limits.unpublished_bytes // 2
+
     def refuse_more(self) -> None:
         """Rows wait for their files in memory, and memory ends."""
-        waiting = sum(each.size_bytes for each in self.all())
+        waiting = self.waiting_bytes
         if waiting > self.limits.unpublished_bytes:
             raise BufferFullError(
                 f"{waiting} bytes of rows wait for their files, and {self.limits.unpublished_bytes} may",

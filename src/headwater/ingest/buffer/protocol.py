@@ -6,7 +6,7 @@ file is admitted, from the file after that.
 
 For each segment, in this order:
 
-1. physical close: encode, put, check length, bytes of the footer, and that the footer says what memory knows;
+1. physical close: encode, put, check length and every byte, and that the footer says what memory knows;
 2. durable flush of its index entries, primary and main;
 3. one update of the file table: REGULAR, number of row groups, hull of row ids (the commit point);
 4. admission: registry and visibility take the file, and the segment leaves the buffer, in one breath.
@@ -27,7 +27,8 @@ table would say REGULAR of what the node does not know.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from headwater.ingest.buffer.model import AdmittedFile, PublishBarrierError
@@ -41,10 +42,14 @@ from headwater.storage.port import ObjectStore
 
 
 class DurableIndex(Protocol):
-    """What makes the index entries of a file durable."""
+    """What makes the index entries of files durable."""
+
+    def flush_primary(self) -> None:
+        """All primary entries that were made are durable after this."""
+        ...
 
     def flush_file(self, file_id: int) -> None:
-        """All entries of the file, and the primary entries that name its rows, are durable after this."""
+        """All entries of the main index that are of the file are durable after this."""
         ...
 
 
@@ -80,31 +85,50 @@ class Publisher:
         self._turns: dict[int, threading.Lock] = {}
         self._guard = threading.Lock()
 
-    def publish(self, buffer: StreamBuffer) -> int:
-        """Publish what the stream has sealed; returns how many files became REGULAR. An error names the file."""
-        for segment in buffer.sealed():
-            self._prepare(buffer, segment)
-        with self._turn(buffer):
-            done = 0
-            for segment in buffer.sealed():
-                if not segment.state.index_flushed:
-                    break  # sealed meanwhile, or another thread prepares it: its turn comes
-                self._make_regular(segment)
-                self._admit(buffer, segment)
-                done += 1
-            return done
+    def publish(self, *buffers: StreamBuffer) -> int:
+        """Publish what the streams have sealed; returns how many files became REGULAR.
 
-    def _prepare(self, buffer: StreamBuffer, segment: Segment) -> None:
-        state = segment.state
+        One that cannot be published holds no other stream back; the error at the end names the first such file.
+        """
+        failures: list[PublishBarrierError] = []
+        closed: list[Segment] = []
+        for buffer in buffers:
+            with _noted(failures):  # what is older than a file that fails need not wait for it
+                for segment in buffer.sealed():
+                    self._close(buffer, segment)
+                    closed.append(segment)
+        with _noted(failures):
+            self._flush_index([each for each in closed if not each.state.index_flushed], failures)
+        done = 0
+        for buffer in buffers:
+            with _noted(failures), self._turn(buffer):
+                for segment in buffer.sealed():
+                    if not segment.state.index_flushed:
+                        break  # sealed meanwhile, or another thread prepares it: its turn comes
+                    self._make_regular(segment)
+                    self._admit(buffer, segment)
+                    done += 1
+        if failures:
+            raise failures[0]
+        return done
+
+    def _close(self, buffer: StreamBuffer, segment: Segment) -> None:
         with segment.preparing:
-            if not state.physical_closed:
+            if not segment.state.physical_closed:
                 with _Barrier(segment, "closed"):
                     store(segment, encode(segment, buffer.shape.schema, self._form), self._files)
-                state.physical_closed = True
-            if not state.index_flushed:
-                with _Barrier(segment, "flushed"):
-                    self._index.flush_file(segment.file_id)
-                state.index_flushed = True
+                segment.state.physical_closed = True
+
+    def _flush_index(self, segments: Sequence[Segment], failures: list[PublishBarrierError]) -> None:
+        """The primary index once for all of them: to write it out costs as much for one file as for many."""
+        if not segments:
+            return
+        with _Barrier(segments[0], "flushed"):
+            self._index.flush_primary()
+        for each in segments:
+            with _noted(failures), _Barrier(each, "flushed"):
+                self._index.flush_file(each.file_id)
+                each.state.index_flushed = True
 
     def _make_regular(self, segment: Segment) -> None:
         if segment.state.metadata_regular:
@@ -146,6 +170,14 @@ class _Barrier:
                 hint="its rows are still read from the buffer; it is tried again",
                 file_id=self._segment.file_id,
             ) from error
+
+
+@contextmanager
+def _noted(failures: list[PublishBarrierError]) -> Iterator[None]:
+    try:
+        yield
+    except PublishBarrierError as error:
+        failures.append(error)
 
 
 def _facts(segment: Segment) -> AdmittedFile:

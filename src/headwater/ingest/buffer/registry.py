@@ -10,9 +10,13 @@ import threading
 from bisect import insort
 from collections.abc import Iterable
 
+import numpy as np
+
 from headwater.ingest.buffer.model import AdmittedFile
-from headwater.ingest.model import Stream
+from headwater.ingest.model import Int64s, Stream
 from headwater.kernel.errors import HeadwaterError
+
+_NO_IDS = np.empty(0, dtype=np.int64)
 
 
 class RegistryError(HeadwaterError):
@@ -26,6 +30,8 @@ class FileRegistry:
         self._lock = threading.Lock()
         self._by_id: dict[int, AdmittedFile] = {}
         self._by_stream: dict[Stream, list[AdmittedFile]] = {}
+        # The same as a column: each request asks for many of them, and there may be thousands.
+        self._ids_by_stream: dict[Stream, Int64s] = {}
 
     def register(self, file: AdmittedFile) -> None:
         """Admit a file that is REGULAR now."""
@@ -40,6 +46,7 @@ class FileRegistry:
                 )
             self._by_id[file.file_id] = file
             insort(others, file, key=lambda each: each.first_block_id)
+            self._note_ids(file.stream)
 
     def unregister(self, file_id: int) -> None:
         """Forget a file that is RETIRED now."""
@@ -48,6 +55,7 @@ class FileRegistry:
             if file is None:
                 raise RegistryError(f"file {file_id} is not registered", file_id=file_id)
             self._by_stream[file.stream].remove(file)
+            self._note_ids(file.stream)
 
     def get(self, file_id: int) -> AdmittedFile:
         """What is known of a file; one that is not there is an error."""
@@ -64,6 +72,13 @@ class FileRegistry:
         """The files of a stream, in the order of their first blocks."""
         with self._lock:
             return tuple(self._by_stream.get(stream, ()))
+
+    def ids_of(self, stream: Stream) -> Int64s:
+        """The ids of a stream's files; the column does not change any more."""
+        return self._ids_by_stream.get(stream, _NO_IDS)
+
+    def _note_ids(self, stream: Stream) -> None:
+        self._ids_by_stream[stream] = np.array([each.file_id for each in self._by_stream[stream]], dtype=np.int64)
 
     def refuse_strangers(self, file_ids: Iterable[int]) -> None:
         """Every file that has visibility is admitted, or the node has lost its way."""

@@ -16,6 +16,9 @@ from headwater.ingest.buffer.model import BlockView, NewSegment, SegmentState
 from headwater.ingest.model import RowRange, Stream, Timestamp
 from headwater.ingest.visibility.row_group import RowGroupVisibility
 
+_MERGED_TOGETHER = 64
+_MERGED_BYTES = 1 << 24
+
 
 class Block:
     """Up to `capacity` rows; becomes one row group. Its stream's lock guards what is written to it."""
@@ -30,6 +33,7 @@ class Block:
         self.size_bytes = 0
         self._schema = schema
         self._batches: list[pa.RecordBatch] = []
+        self._small = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._published: set[int] = set()
 
@@ -45,12 +49,22 @@ class Block:
 
     def append(self, rows: pa.RecordBatch, first_row_id: int) -> RowRange:
         """Take rows that nobody sees yet."""
+        if self._small == _MERGED_TOGETHER:
+            self._merge()
         offset = self.physical_size
         self._batches.append(rows)
+        self._small += 1
         self.physical_size += rows.num_rows
         self.size_bytes += rows.nbytes
         self._pending.append((offset, rows.num_rows))
         return RowRange(first_row_id, rows.num_rows, self.file_id, self.row_group, offset)
+
+    def _merge(self) -> None:
+        """The last batches become one: many small ones are slow to read, and keep the messages that brought them."""
+        last = self._batches[-self._small :]
+        if sum(each.nbytes for each in last) <= _MERGED_BYTES:
+            self._batches[-self._small :] = [pa.concat_batches(last)]
+        self._small = 0
 
     def publish(self, offset: int) -> None:
         """The append that begins here may be seen; it is, once all before it are."""

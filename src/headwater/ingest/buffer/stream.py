@@ -52,6 +52,7 @@ class StreamBuffer:
         self._next_block_id = 0
         self._open: Segment | None = None
         self._sealed: list[Segment] = []
+        self._size_bytes = 0
 
     # The writer.
 
@@ -66,6 +67,7 @@ class StreamBuffer:
                 part = stamped.slice(done, min(segment.blocks[-1].room, stamped.num_rows - done))
                 with self._lock:
                     ranges.append(segment.append(part, timestamp, first_row_id + done))
+                    self._size_bytes += part.nbytes
                 done += part.num_rows
         except Exception:
             self._hide(tuple(ranges), timestamp)
@@ -116,10 +118,12 @@ class StreamBuffer:
     def seal(self) -> None:
         """Close the open segment, so that it is published. No append may be pending: the writer calls this."""
         with self._lock:
-            if self._open is None:
+            if self._open is None or not self._open.count:
                 return
             if self._open.has_pending:
                 raise RefusedError(f"stream {self.stream} has rows that were neither published nor hidden")
+            if not self._open.blocks[-1].physical_size:
+                self._open.blocks.pop()  # made for an append that failed before its first row
             self._sealed.append(self._open)
             self._open = None
 
@@ -138,6 +142,7 @@ class StreamBuffer:
                 raise RefusedError(f"stream {self.stream} publishes file {segment.file_id} before an older one")
             yield
             del self._sealed[0]
+            self._size_bytes -= segment.size_bytes
 
     # Readers.
 
@@ -150,10 +155,9 @@ class StreamBuffer:
     def visible_files(self, file_ids: Int64s) -> Bools:
         """Which of these files are part of the stream: admitted, sealed or open."""
         with self._lock:
-            known = [each.file_id for each in self._segments()] + [
-                each.file_id for each in self._registry.of(self.stream)
-            ]
-        return np.isin(file_ids, np.array(known, np.int64))
+            here = np.array([each.file_id for each in self._segments()], dtype=np.int64)
+            admitted = self._registry.ids_of(self.stream)
+        return np.isin(file_ids, np.concatenate([here, admitted]))
 
     def visibility_of(self, file_id: int, row_group: int) -> RowGroupVisibility | None:
         """The visibility of a row group that is not admitted yet."""
@@ -165,9 +169,14 @@ class StreamBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """What its rows hold in memory."""
-        with self._lock:
-            return sum(each.size_bytes for each in self._segments())
+        """What its rows hold in memory. Every request asks for it, so that it is kept and not counted."""
+        return self._size_bytes
+
+    @property
+    def open_bytes(self) -> int:
+        """What the rows of the open segment hold in memory."""
+        segment = self._open
+        return 0 if segment is None else segment.size_bytes
 
     def segments(self) -> tuple[Segment, ...]:
         """All of its segments, the oldest first; for checkpoints."""
@@ -179,5 +188,5 @@ class StreamBuffer:
 
 
 def _stamped(rows: pa.RecordBatch, timestamp: Timestamp, schema: pa.Schema) -> pa.RecordBatch:
-    stamps = pa.repeat(pa.scalar(timestamp, pa.int64()), rows.num_rows)
+    stamps = pa.array(np.full(rows.num_rows, timestamp, dtype=np.int64))
     return pa.RecordBatch.from_arrays([*rows.columns, stamps], schema=schema)

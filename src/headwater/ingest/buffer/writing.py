@@ -33,16 +33,19 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 def encode(segment: Segment, schema: pa.Schema, form: FileFormat) -> bytes:
     """The bytes of the file. The same segment gives the same bytes."""
     sink = pa.BufferOutputStream()
+    # Iceberg keeps no column of type unknown: it may become one of any type.
+    known = pa.schema([each for each in stored_schema(schema) if not pa.types.is_null(each.type)])
     with pq.ParquetWriter(
         sink,
-        stored_schema(schema),
+        known,
         compression=form.compression,
         compression_level=form.compression_level,
         write_page_checksum=True,
         store_schema=False,
+        store_decimal_as_integer=True,  # as Iceberg asks for up to 18 digits
     ) as writer:
         for block in segment.blocks:
-            writer.write_table(block.view().rows, row_group_size=block.capacity)
+            writer.write_table(block.view().rows.select(known.names), row_group_size=block.capacity)
     return bytes(sink.getvalue())
 
 
@@ -61,15 +64,16 @@ def store(segment: Segment, data: bytes, files: ObjectStore) -> None:
 
 
 def _check_stored(segment: Segment, data: bytes, files: ObjectStore) -> None:
-    size = files.head(segment.name).size_bytes
-    if size != len(data):
-        raise FileCheckError(
-            f"{segment.name} has {size} bytes, and {len(data)} were written", file_id=segment.file_id, size_bytes=size
-        )
+    """Every byte of it: once it is REGULAR its rows leave memory, and nobody could write them again."""
+    found = files.get(segment.name).data
+    if len(found) != len(data):
+        said = f"{segment.name} has {len(found)} bytes, and {len(data)} were written"
+        raise FileCheckError(said, file_id=segment.file_id, size_bytes=len(found))
     footer_bytes = int.from_bytes(data[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
-    tail = files.get(segment.name, span=(size - footer_bytes, size)).data
-    if tail != data[-footer_bytes:]:
+    if found[-footer_bytes:] != data[-footer_bytes:]:
         raise FileCheckError(f"the footer of {segment.name} is not what was written", file_id=segment.file_id)
+    if found != data:
+        raise FileCheckError(f"the rows of {segment.name} are not what was written", file_id=segment.file_id)
     check_footer(segment, pq.read_metadata(pa.BufferReader(data)))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from headwater.ingest.files.model import TEMPORARY, FileRow, FileTableError, FileType, Hull, NewFile
@@ -98,6 +98,18 @@ def retire_verdict(found: Sequence[FileRow], file_ids: Sequence[int], cleanup_at
 def swap_verdict(publish: Verdict, retire: Verdict, new: int, olds: Sequence[int]) -> Verdict:
     """Both halves of a swap are still to do, or both are done."""
     return _one("swapped", {publish, retire}, [new, *olds])
+
+
+def check_one_table(found: Sequence[FileRow], table_ids: Mapping[int, int]) -> None:
+    """Refuse to swap a file of one table for those of another, whose rows would be gone. `table_ids` is by path."""
+    tables = {table_ids[row.path_id]: row.file_id for row in found}
+    if len(tables) > 1:
+        raise FileTableError(
+            f"files {sorted(tables.values())} belong to different tables: {sorted(tables)}",
+            hint="a file takes the place of files of its own table; nothing was changed",
+            file_ids=[row.file_id for row in found],
+            table_ids=sorted(tables),
+        )
 
 
 def check_delete(found: Sequence[FileRow], file_ids: Sequence[int]) -> None:

@@ -67,7 +67,7 @@ class Hull:
         for name in ("num_row_group", "min_row_id", "max_row_id"):
             # They come from columns, and the database takes plain integers alone.
             object.__setattr__(self, name, int(getattr(self, name)))
-        if self.num_row_group < 1 or not 0 <= self.min_row_id <= self.max_row_id:
+        if not 1 <= self.num_row_group < 2**31 or not 0 <= self.min_row_id <= self.max_row_id < 2**63:
             raise UsageError(
                 f"{self.num_row_group} row groups with row ids {self.min_row_id} to {self.max_row_id} cannot be",
                 hint="a file that is published has rows; delete an empty one",

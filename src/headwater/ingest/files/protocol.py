@@ -9,7 +9,8 @@ Invariants:
     1  A row is locked before it is judged, and judged before it is changed; several are locked in the order of
        their ids. The update says again what it expects, and its count is checked.
     2  `cleanup_at` is set exactly on RETIRED files. The model refuses anything else, and so does the database.
-    3  A file that queries may see is never forgotten: REGULAR becomes RETIRED first.
+    3  A file that queries may see is never forgotten: REGULAR becomes RETIRED first. The database refuses every way
+       that `FileType` does not draw, too.
     4  A state that is none of the four is an error to whoever lists files, never an absence.
     5  An id is given once, whatever has been deleted since.
 
@@ -140,6 +141,8 @@ class FileTable:
         came_from = FileType.TEMPORARY_GC
         with self._writing(f"swap in file {new.file_id}") as connection:
             found = rows.lock_files(connection, [new.file_id, *olds])
+            known = {each: rows.path(connection, each) for each in {row.path_id for row in found}}
+            decide.check_one_table(found, {each: path.table_id for each, path in known.items() if path is not None})
             row = next((each for each in found if each.file_id == new.file_id), None)
             publish = decide.publish_verdict(row, new.file_id, new.hull, came_from)
             retire = decide.retire_verdict(found, olds, cleanup_at)

@@ -7,7 +7,8 @@ Order, and why it is this one:
 
     ask each node how it is     READY with this topology, or nothing is begun
     begin to read               the timestamp R, which the low watermark does not pass from now on
-    scan, when SQL names it     each node's part at R; the topology's hash goes with the request
+    scan, when SQL names it     the parts of all nodes at R, side by side: what the plan of the SQL can depend on, by
+                                columns and predicates; the topology's hash goes with the request
     renew                       after the last row of a table: it proves that the transaction lasted until then
     commit                      at the end of the query, however it ends
 
@@ -16,16 +17,19 @@ Commit point: none, nothing is written. A crash leaves a read-only transaction t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from headwater.catalog.model import TableKey
 from headwater.ingest.client import NodeClient, Times
-from headwater.ingest.fresh.decide import fed_tables, refuse_other_columns
+from headwater.ingest.fresh.decide import fed_tables, other_columns, pushed, refuse_other_columns
+from headwater.ingest.fresh.merging import merged
 from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState, ReadLostError
 from headwater.ingest.model import Timestamp
 from headwater.ingest.topology import Node, Topology
@@ -39,6 +43,7 @@ LaidOver: TypeAlias = Callable[[TableSource], tuple[TableSource, Pending]]
 """Lays what nodes hold over the tables of a lake."""
 
 _log = Log("ingest")
+_ROWS_AT_A_TIME = 1 << 17
 
 
 @contextmanager
@@ -127,34 +132,60 @@ class _Nodes:
         self._reading = reading
 
     def over(self, lake: TableSource) -> tuple[TableSource, Pending]:
-        """The lake's tables without the rows of fed ones, and those rows as the nodes have them, once it is opened."""
-        rows: dict[TableKey, pa.Table] = {}
-        return _FreshTables(lake, self, rows), Pending(rows=rows)
+        """The lake's tables without the rows of fed ones, and those rows, read from the nodes when they are needed."""
+        tables = _FreshTables(lake, self)
+        return tables, Pending(late={key: partial(self._late, tables, key) for key in self._fed})
+
+    def _late(
+        self, tables: _FreshTables, key: TableKey, columns: Sequence[str], rows: BooleanExpression
+    ) -> Iterator[pa.Table]:
+        wanted = tables.schemas[key]
+        return self.scan(key, pa.schema([wanted.field(name) for name in columns]), rows)
 
     def feed(self, key: TableKey) -> bool:
         """Whether the table is theirs."""
         return key in self._fed
 
-    def scan(self, key: TableKey, wanted: pa.Schema) -> pa.Table:
-        """All rows of a table, of all nodes."""
-        batches: list[pa.RecordBatch] = []
-        for node, client in self._clients.items():
-            reader = client.scan(self._fed[key], self._reading.timestamp, topology_hash=self._topology.hash)
-            refuse_other_columns(str(key), node.name, reader.schema, wanted)
-            for batch in reader:
-                batches.append(batch)
-                self._reading.renew_when_due()
+    def scan(self, key: TableKey, wanted: pa.Schema, rows: BooleanExpression) -> Iterator[pa.Table]:
+        """These columns of at least the rows of a table that fit, of all nodes, which are read side by side."""
+        if rows == AlwaysFalse():
+            return
+        sources = [partial(self._part, key, wanted, rows, node) for node in self._clients]
+        waiting: list[pa.RecordBatch] = []
+        for batch in merged(sources):
+            waiting.append(batch)
+            if sum(each.num_rows for each in waiting) >= _ROWS_AT_A_TIME:
+                yield pa.Table.from_batches(waiting, wanted)
+                waiting = []
+            self._reading.renew_when_due()
+        if waiting:
+            yield pa.Table.from_batches(waiting, wanted)
         self._reading.renew()
-        return pa.Table.from_batches(batches, wanted)
+
+    def _part(self, key: TableKey, wanted: pa.Schema, rows: BooleanExpression, node: Node) -> Iterator[pa.RecordBatch]:
+        try:
+            reader = self._clients[node].scan(
+                self._fed[key],
+                self._reading.timestamp,
+                columns=wanted.names,
+                predicates=pushed(rows, wanted.names),
+                topology_hash=self._topology.hash,
+            )
+        except UsageError as error:
+            if "column" not in error.fields:
+                raise
+            raise other_columns(str(key), node.name) from error
+        refuse_other_columns(str(key), node.name, reader.schema, wanted)
+        yield from reader
 
 
 class _FreshTables:
-    """A `TableSource`: a table that nodes feed is scanned when it is opened, which is when the SQL names it."""
+    """A `TableSource` whose fed tables have none of the lake's files. `schemas` are those of what was opened."""
 
-    def __init__(self, lake: TableSource, nodes: _Nodes, rows: dict[TableKey, pa.Table]) -> None:
+    def __init__(self, lake: TableSource, nodes: _Nodes) -> None:
         self._lake = lake
         self._nodes = nodes
-        self._rows = rows
+        self.schemas: dict[TableKey, pa.Schema] = {}
 
     def names(self) -> Iterable[TableKey]:
         """Every table and view of the lake."""
@@ -167,7 +198,5 @@ class _FreshTables:
             return found
         if isinstance(found, OpenView):
             raise NodesDifferError(f"nodes feed {key}, and in the lake it is a view", hint="rename the view")
-        if key not in self._rows:
-            wanted = schema_to_pyarrow(found.metadata.schema(), include_field_ids=True)
-            self._rows[key] = self._nodes.scan(key, wanted)
+        self.schemas[key] = schema_to_pyarrow(found.metadata.schema(), include_field_ids=True)
         return OpenTable(found.metadata, data_files=frozenset())

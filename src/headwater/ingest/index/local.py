@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headwater.ingest.index.main import MainIndex
 from headwater.ingest.index.primary import PrimaryIndex
 from headwater.ingest.keys import Keys
-from headwater.ingest.model import Bools, Int64s, Resolved, RowRange, Timestamp
+from headwater.ingest.model import Bools, Int64s, Resolved, RowRange, Stream, Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,15 @@ class LocalIndex:
     primary: PrimaryIndex
     main: MainIndex
 
-    def allocate(self, count: int) -> int:
-        """Row ids that nobody has: the first of so many."""
-        return self.main.allocate(count)
+    def allocate(self, count: int, stream: Stream) -> int:
+        """Row ids that nobody has, for so many rows of a stream: the first."""
+        return self.main.allocate(count, stream)
 
-    def resolve_primary(self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools]) -> Resolved:
+    def resolve_primary(
+        self, table_id: int, keys: Keys, visible_files: Callable[[Int64s], Bools], owner: Stream | None = None
+    ) -> Resolved:
         """The newest version of each key."""
-        return self.primary.resolve_primary(table_id, keys, visible_files)
+        return self.primary.resolve_primary(table_id, keys, visible_files, owner)
 
     def put_main_index_entries(self, ranges: Sequence[RowRange]) -> None:
         """Where rows are."""
@@ -48,9 +50,12 @@ class LocalIndex:
         """Forget where these rows are."""
         self.main.delete_main_index_range(first_row_id, last_row_id)
 
-    def flush_file(self, file_id: int) -> None:
-        """Make the entries of a file durable, and the primary entries that name its rows (I17)."""
+    def flush_primary(self) -> None:
+        """Make all primary entries durable, before the files of their rows become REGULAR (I17)."""
         self.primary.flush()
+
+    def flush_file(self, file_id: int) -> None:
+        """Make the main entries of a file durable."""
         self.main.flush_index_entries_of_file(file_id)
 
     def close(self) -> None:

@@ -2,6 +2,6 @@
 
 from headwater.ingest.keys.columns import KeyColumnError, encode
 from headwater.ingest.keys.hashing import LONG_KEY_BYTES, hash_of, virtual_nodes
-from headwater.ingest.keys.model import Keys, keys_of
+from headwater.ingest.keys.model import NO_KEYS, Keys, keys_of
 
-__all__ = ["LONG_KEY_BYTES", "KeyColumnError", "Keys", "encode", "hash_of", "keys_of", "virtual_nodes"]
+__all__ = ["LONG_KEY_BYTES", "NO_KEYS", "KeyColumnError", "Keys", "encode", "hash_of", "keys_of", "virtual_nodes"]

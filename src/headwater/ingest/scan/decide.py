@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.ingest.apply.model import BadRequestError
-from headwater.ingest.model import TIMESTAMP_COLUMN, TableShape
+from headwater.ingest.model import TIMESTAMP_COLUMN, TableShape, Timestamp
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 
 _OPERATORS: dict[Comparison, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
@@ -23,6 +24,14 @@ _OPERATORS: dict[Comparison, Callable[[pc.Expression, pc.Expression], pc.Express
     Comparison.GREATER: operator.gt,
     Comparison.GREATER_EQUAL: operator.ge,
 }
+
+
+class Ages(enum.Enum):
+    """How many rows of a row group were committed after a timestamp."""
+
+    NONE_LATER = "none"
+    SOME_LATER = "some"
+    ALL_LATER = "all"
 
 
 def output_schema(request: ScanRequest, shape: TableShape) -> pa.Schema:
@@ -50,21 +59,50 @@ def row_filter(predicates: Sequence[Predicate], shape: TableShape) -> pc.Express
     return reduce(operator.and_, parts) if parts else None
 
 
+def ages_of(group: pq.RowGroupMetaData, timestamp: Timestamp) -> Ages:
+    """Whether rows of a row group are younger than the timestamp, by its statistics; in doubt some are."""
+    column = _columns_of(group).get(TIMESTAMP_COLUMN)
+    if column is None or not column.is_stats_set or not column.statistics.has_min_max:
+        return Ages.SOME_LATER
+    if column.statistics.min > timestamp:
+        return Ages.ALL_LATER
+    return Ages.SOME_LATER if column.statistics.max > timestamp else Ages.NONE_LATER
+
+
 def may_hold(predicates: Sequence[Predicate], shape: TableShape, group: pq.RowGroupMetaData) -> bool:
     """Whether a row group can have a row that fits, by its statistics; in doubt it may."""
-    places = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
-    return all(_may_hold(each, shape, places.get(each.column)) for each in predicates)
+    if not predicates:
+        return True
+    columns = _columns_of(group)
+    return all(_may_hold(each, shape, columns.get(each.column)) for each in predicates)
+
+
+def _columns_of(group: pq.RowGroupMetaData) -> dict[str, pq.ColumnChunkMetaData]:
+    columns = [group.column(place) for place in range(group.num_columns)]
+    # A dot may be part of a name, or stand between a column and what is nested in it.
+    return {each.path_in_schema: each for each in columns if "." not in each.path_in_schema}
 
 
 def _may_hold(predicate: Predicate, shape: TableShape, column: pq.ColumnChunkMetaData | None) -> bool:
-    type_ = shape.schema.field(predicate.column).type
-    if column is None or not column.is_stats_set or not pa.types.is_integer(type_):
+    if column is None or not column.is_stats_set:
         return True
     statistics = column.statistics
-    if not statistics.has_min_max or not isinstance(predicate.literal, int):
-        return True
-    low, high, wanted = statistics.min, statistics.max, predicate.literal
     match predicate.comparison:
+        case Comparison.IS_NULL:
+            return not statistics.has_null_count or statistics.null_count > 0
+        case Comparison.IS_NOT_NULL | Comparison.NOT_EQUAL:
+            return True
+    if not statistics.has_min_max:
+        return True
+    try:
+        return _is_within(predicate.comparison, statistics.min, statistics.max, _literal(predicate, shape).as_py())
+    except (TypeError, ValueError):
+        # Values that Python does not compare, as moments with nanoseconds.
+        return True
+
+
+def _is_within(comparison: Comparison, low: Any, high: Any, wanted: Any) -> bool:
+    match comparison:
         case Comparison.EQUAL:
             return bool(low <= wanted <= high)
         case Comparison.LESS:

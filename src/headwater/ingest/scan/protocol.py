@@ -8,7 +8,9 @@ refused, not wrong. Nothing here waits for a writer, except for the moment in wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +21,17 @@ from headwater.ingest.buffer.buffers import Buffers
 from headwater.ingest.buffer.model import AdmittedFile, BlockView
 from headwater.ingest.buffer.registry import RegistryError
 from headwater.ingest.model import TIMESTAMP_COLUMN, Bools, TableShape, Timestamp
-from headwater.ingest.scan.decide import columns_to_read, may_hold, output_schema, row_filter
+from headwater.ingest.scan.ahead import ahead
+from headwater.ingest.scan.decide import Ages, ages_of, columns_to_read, may_hold, output_schema, row_filter
+from headwater.ingest.scan.footers import Footers
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.visibility.index import VisibilityIndex
 from headwater.ingest.visibility.row_group import RowGroupVisibility
+
+T = TypeVar("T")
+
+# Row groups that one scan reads at a time; as many more wait for their reader, whatever the size of the table.
+_THREADS = min(4, pa.cpu_count())
 
 
 class Scanner:
@@ -40,6 +49,7 @@ class Scanner:
         self._buffers = buffers
         self._visibility = visibility
         self._open_file = open_file
+        self._footers = Footers()
 
     def scan(
         self, request: ScanRequest, check: Callable[[], None] = lambda: None
@@ -65,67 +75,93 @@ class Scanner:
         ]
         files = [file for view in views for file in view.files if file.min_timestamp <= request.timestamp]
         blocks = [block for view in views for block in view.blocks]
-        return schema, self._rows(request, shape, schema, where, files, blocks, check)
+        return schema, self._rows(_Wanted(request, shape, schema, where), files, blocks, check)
 
     def _rows(
-        self,
-        request: ScanRequest,
-        shape: TableShape,
-        schema: pa.Schema,
-        where: pc.Expression | None,
-        files: list[AdmittedFile],
-        blocks: list[BlockView],
-        check: Callable[[], None],
+        self, wanted: _Wanted, files: list[AdmittedFile], blocks: list[BlockView], check: Callable[[], None]
     ) -> Iterator[pa.RecordBatch]:
-        for file in files:
-            for rows, mask in self._of_file(request, shape, schema, file, check):
-                yield from _taken(rows, mask, request.timestamp, where, schema)
-        for block in blocks:
-            check()
-            columns = columns_to_read(request, schema, has_later_rows=True)
-            yield from rows_of_block(block, columns, request.timestamp, where, schema)
+        groups = [(file, number) for file in files for number in range(len(file.rows_by_group))]
+        for batches in ahead(lambda each: self._of_group(wanted, *each), _checked(groups, check), _THREADS):
+            yield from batches
+        columns = columns_to_read(wanted.request, wanted.schema, has_later_rows=True)
+        for block in _checked(blocks, check):
+            yield from rows_of_block(block, columns, wanted.request.timestamp, wanted.where, wanted.schema)
 
-    def _of_file(
-        self,
-        request: ScanRequest,
-        shape: TableShape,
-        schema: pa.Schema,
-        file: AdmittedFile,
-        check: Callable[[], None],
-    ) -> Iterator[tuple[pa.Table, Bools]]:
-        columns = columns_to_read(request, schema, has_later_rows=file.max_timestamp > request.timestamp)
-        groups = [self._group(file.file_id, number) for number in range(len(file.rows_by_group))]
+    def _of_group(self, wanted: _Wanted, file: AdmittedFile, number: int) -> list[pa.RecordBatch]:
+        """The rows of one row group; nothing is read of one that cannot have any."""
+        request = wanted.request
+        if (group := self._visibility.get(file.file_id, number)) is None:
+            raise RegistryError(f"file {file.file_id} is registered and row group {number} of it has no visibility")
+        mask = _mask(group, request.timestamp, file.rows_by_group[number])
+        if mask is not None and not mask.any():
+            return []
+        footer = self._footers.get(file.file_id)
+        if footer is not None and not _may_give(wanted, footer.row_group(number)):
+            return []
         with self._open_file(file.name) as source:
-            parquet = pq.ParquetFile(source, page_checksum_verification=True)
-            for number, count in enumerate(file.rows_by_group):
-                check()
-                if not may_hold(request.predicates, shape, parquet.metadata.row_group(number)):
-                    continue
-                mask = groups[number].visible_mask(request.timestamp)[:count]
-                if mask.any():
-                    yield parquet.read_row_group(number, columns), mask
+            # Each thread has its own reader: one of pyarrow's is not made for two.
+            parquet = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=True)
+            said = parquet.metadata.row_group(number)
+            if footer is None:
+                self._footers.keep(file.file_id, parquet.metadata)
+                if not _may_give(wanted, said):
+                    return []
+            has_later_rows = ages_of(said, request.timestamp) is not Ages.NONE_LATER
+            columns = columns_to_read(request, wanted.schema, has_later_rows=has_later_rows)
+            rows = parquet.read_row_group(number, columns, use_threads=False)
+        if len(rows.column_names) < len(columns):
+            rows = _with_unknown(rows, columns, said.num_rows)
+        return list(_taken(rows, mask, request.timestamp, wanted.where, wanted.schema))
 
-    def _group(self, file_id: int, number: int) -> RowGroupVisibility:
-        if (group := self._visibility.get(file_id, number)) is None:
-            raise RegistryError(f"file {file_id} is registered and row group {number} of it has no visibility")
-        return group
+
+def _with_unknown(rows: pa.Table, columns: list[str], count: int) -> pa.Table:
+    """Columns of type unknown are in no file; each of their values is null."""
+    return pa.table({each: rows.column(each) if each in rows.column_names else pa.nulls(count) for each in columns})
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A scan that was found to make sense."""
+
+    request: ScanRequest
+    shape: TableShape
+    schema: pa.Schema
+    where: pc.Expression | None
+
+
+def _may_give(wanted: _Wanted, group: pq.RowGroupMetaData) -> bool:
+    is_too_young = ages_of(group, wanted.request.timestamp) is Ages.ALL_LATER
+    return not is_too_young and may_hold(wanted.request.predicates, wanted.shape, group)
+
+
+def _checked(parts: Sequence[T], check: Callable[[], None]) -> Iterator[T]:
+    for each in parts:
+        check()
+        yield each
 
 
 def rows_of_block(
     block: BlockView, columns: list[str], timestamp: Timestamp, where: pc.Expression | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """What a block shows at a timestamp."""
-    mask = block.visibility.visible_mask(timestamp)[: block.rows.num_rows]
+    mask = _mask(block.visibility, timestamp, block.rows.num_rows)
     return _taken(block.rows.select(columns), mask, timestamp, where, schema)
 
 
+def _mask(group: RowGroupVisibility, timestamp: Timestamp, count: int) -> Bools | None:
+    """Which rows are not deleted; nothing where none is. A timestamp below the base is refused either way."""
+    if not group.has_deletions and group.base_timestamp <= timestamp:
+        return None
+    return group.visible_mask(timestamp)[:count]
+
+
 def _taken(
-    rows: pa.Table, mask: Bools, timestamp: Timestamp, where: pc.Expression | None, schema: pa.Schema
+    rows: pa.Table, mask: Bools | None, timestamp: Timestamp, where: pc.Expression | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     if TIMESTAMP_COLUMN in rows.column_names:
-        stamps = rows.column(TIMESTAMP_COLUMN).to_numpy()
-        mask = mask & (stamps <= timestamp)
-    if not mask.all():
+        is_old = rows.column(TIMESTAMP_COLUMN).to_numpy() <= timestamp
+        mask = is_old if mask is None else mask & is_old
+    if mask is not None and not mask.all():
         rows = rows.filter(pa.array(mask))
     if where is not None:
         rows = rows.filter(where)

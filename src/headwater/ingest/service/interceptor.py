@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
+from headwater.ingest import pieces
 from headwater.ingest.service.failures import code_of, details_of, trailer_of
 from headwater.ingest.service.gate import Gate
+from headwater.kernel.errors import UsageError
 from headwater.kernel.logs import Log
 
 _log = Log("ingest")
+_SERIALIZERS = {"/headwater.ingest.v1.IngestNode/Scan": pieces.written}
 
 
 class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]
@@ -37,8 +41,8 @@ class Statuses(grpc.ServerInterceptor):  # type: ignore[type-arg]
         wrapped = wrap(inner, method, self._gate)
         return make(
             wrapped,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
+            request_deserializer=_lenient(handler.request_deserializer),
+            response_serializer=_SERIALIZERS.get(method, handler.response_serializer),
         )
 
 
@@ -50,11 +54,35 @@ _MAKERS = {
 }
 
 
+class _Unreadable:
+    """Bytes that are no message of the call. gRPC itself would say INTERNAL, as if it were the node's fault."""
+
+
+def _lenient(read: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    def readable(data: bytes) -> object:
+        try:
+            return read(data) if read is not None else data
+        except DecodeError:
+            return _Unreadable()
+
+    return readable
+
+
+def _checked(request: object) -> object:
+    if isinstance(request, _Unreadable):
+        raise UsageError("the bytes are no message of this call", hint="send what the protocol describes")
+    return request
+
+
+def _taken(request: object) -> object:
+    return map(_checked, request) if isinstance(request, Iterator) else _checked(request)
+
+
 def _single(inner: Callable[..., Any], method: str, gate: Gate) -> Callable[..., Any]:
     def call(request: object, context: grpc.ServicerContext) -> object:
         try:
             with gate.entered(method):
-                return inner(request, context)
+                return inner(_taken(request), context)
         except Exception as error:
             _end(error, method, context)
 
@@ -65,7 +93,7 @@ def _streaming(inner: Callable[..., Iterator[Any]], method: str, gate: Gate) -> 
     def call(request: object, context: grpc.ServicerContext) -> Iterator[object]:
         try:
             with gate.entered(method):
-                yield from inner(request, context)
+                yield from inner(_taken(request), context)
         except Exception as error:
             _end(error, method, context)
 

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from headwater.ingest.apply.model import BadRequestError
+from headwater.tables.claims import claimed
+
+_SEVERAL = "send several requests with one timestamp, the next sequence each"
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+# What a message has beside its rows: a head, and for each column its lengths and what fills up its buffers.
+_HEAD_BYTES = 1024
+_COLUMN_BYTES = 512
 
 
-def batch_of(data: bytes, what: str) -> pa.RecordBatch | None:
+def batch_of(data: bytes, what: str, *, most_rows: int, most_bytes: int) -> pa.RecordBatch | None:
     """The one batch of a stream, its pieces put together; nothing where no bytes came."""
     if not data:
         return None
     try:
+        _refuse_what_unfolds(data, what, most_rows, most_bytes)
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+        whole = table.unify_dictionaries().combine_chunks()
+        names = whole.schema.names
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        # A name that is no UTF-8 is a ValueError.
+        said = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadRequestError(
-            f"{what} are not an Arrow IPC stream: {str(error).splitlines()[0]}", hint="send what pyarrow.ipc writes"
+            f"{what} are not an Arrow IPC stream: {said}", hint="send what pyarrow.ipc writes"
         ) from error
-    whole = table.unify_dictionaries().combine_chunks()
-    return (
-        whole.to_batches()[0]
-        if whole.num_rows
-        else pa.RecordBatch.from_arrays([pa.array([], each.type) for each in whole.schema], schema=whole.schema)
-    )
+    if whole.num_rows and names:
+        return whole.to_batches()[0]
+    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in whole.schema], schema=whole.schema)
+
+
+def _refuse_what_unfolds(data: bytes, what: str, most_rows: int, most_bytes: int) -> None:
+    """Count before anything is unfolded: a few compressed bytes may hold more than the node's memory."""
+    rows = size_bytes = 0
+    for message in pa.ipc.MessageReader.open_stream(data):
+        claim = claimed(message.metadata.to_pybytes(), message.body)
+        rows, size_bytes = rows + claim[0], size_bytes + claim[1]
+    if rows > most_rows:
+        raise BadRequestError(f"{what} have {rows} rows, and {most_rows} may be in one batch", hint=_SEVERAL, rows=rows)
+    if size_bytes > most_bytes:
+        raise BadRequestError(
+            f"{what} unfold to {size_bytes} bytes, and {most_bytes} may be in one request",
+            hint=_SEVERAL,
+            size_bytes=size_bytes,
+        )
 
 
 def bytes_of(batch: pa.RecordBatch) -> bytes:
@@ -37,36 +63,27 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def pieces_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[bytes]:
-    """A stream in pieces of at most so many bytes; each batch is sent as soon as it is there."""
-    sink = _Sink()
-    writer = pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema)
-    try:
-        for batch in batches:
-            writer.write_batch(batch)
-            yield from sink.taken(most_bytes)
-    finally:
-        writer.close()
-    yield from sink.taken(most_bytes)
+def pieces_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[memoryview]:
+    """A stream in pieces of at most so many bytes; each batch is sent as soon as it is there.
+
+    A piece is a whole message of the stream, unless one row is larger: who reads it then copies it once.
+    """
+    yield from _cut(schema.serialize(), most_bytes)
+    for batch in batches:
+        for part in _parts(batch, most_bytes):
+            yield from _cut(part.serialize(), most_bytes)
+    yield memoryview(_END_OF_STREAM)
 
 
-class _Sink:
-    """Keeps what is written until it is taken."""
+def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of as many rows as a piece holds."""
+    room_bytes = max(most_bytes - _HEAD_BYTES - _COLUMN_BYTES * batch.num_columns, most_bytes // 2)
+    rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // room_bytes)))  # a batch may be empty
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
 
-    closed = False
 
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: pa.Buffer) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def taken(self, most_bytes: int) -> Iterator[bytes]:
-        whole, self._parts = b"".join(self._parts), []
-        for start in range(0, len(whole), most_bytes):
-            yield whole[start : start + most_bytes]
+def _cut(message: pa.Buffer, most_bytes: int) -> Iterator[memoryview]:
+    view = memoryview(message)
+    for start in range(0, len(view), most_bytes):
+        yield view[start : start + most_bytes]

@@ -79,7 +79,8 @@ class TimeKeeper:
         try:
             self._service = self._take()
         except TakenError as error:
-            self._reason = NotTheHolderError(str(error.fields["holder"]))
+            holder = error.fields["holder"]
+            self._reason = error if holder is None else NotTheHolderError(str(holder))
         except HeadwaterError as error:
             self._reason = UnavailableError(f"nobody is known to keep the time: {error.message}", hint=error.hint)
 

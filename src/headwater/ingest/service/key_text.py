@@ -25,6 +25,21 @@ def key_of(texts: Sequence[str], shape: TableShape) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def checked_key(key: pa.RecordBatch | None, shape: TableShape) -> pa.RecordBatch:
+    """The one row of key columns that was sent, if it is that."""
+    if key is None or key.num_rows != 1:
+        raise BadRequestError("one key is looked up at a time", hint="send one row of key columns", table=shape.name)
+    for field in (shape.schema.field(name) for name in shape.key):
+        sent = [each.type for each in key.schema if each.name == field.name]
+        if sent != [field.type]:
+            raise BadRequestError(
+                f"the key of {shape.name} is not one column {field.name} of type {field.type}",
+                hint="columns: " + ", ".join(shape.key),
+                column=field.name,
+            )
+    return key.select(list(shape.key))
+
+
 def _value(text: str, field: pa.Field) -> pa.Array:
     kind = field.type
     try:

@@ -10,13 +10,14 @@ import numpy as np
 from headwater.ingest.apply.model import BadRequestError, TableUpdate, UpdateRequest
 from headwater.ingest.keys import encode
 from headwater.ingest.lifecycle import LifecycleState
-from headwater.ingest.model import Position
+from headwater.ingest.model import Position, Timestamp
 from headwater.ingest.node import Node
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 from headwater.ingest.service.failures import CallerGoneError
 from headwater.ingest.service.ipc import batch_of, pieces_of
-from headwater.ingest.service.key_text import key_of
+from headwater.ingest.service.key_text import checked_key, key_of
 from headwater.ingest.service.limits import ServiceLimits
+from headwater.ingest.visibility.decide import MAXIMUM_TIMESTAMP
 from headwater.kernel.errors import RefusedError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from headwater.rpc.ingest.v1.ingest_pb2_grpc import IngestNodeServicer
@@ -26,6 +27,9 @@ _STATES = {
     LifecycleState.READY: pb.LIFECYCLE_STATE_READY,
     LifecycleState.FAILED: pb.LIFECYCLE_STATE_FAILED,
 }
+
+_KEY_BYTES = 1 << 20
+_MOST_PREDICATES = 100
 
 
 class NodeService(IngestNodeServicer):
@@ -52,7 +56,7 @@ class NodeService(IngestNodeServicer):
         if request.HasField("replay"):
             raise BadRequestError("the node is not recovering", hint="leave `replay` out")
         self._refuse_too_large(request)
-        update = update_of(request, self._limits.batch_rows)
+        update = update_of(request, self._limits)
         _check_waits(context)
         self._node.applier.apply(update)
         return pb.UpdateRecordResponse(timestamp=request.timestamp, sequence=request.sequence)
@@ -65,13 +69,12 @@ class NodeService(IngestNodeServicer):
         self._node.add_write_buffer(request.table, request.virtual_node)
         return pb.AddWriteBufferResponse()
 
-    def Scan(self, request: pb.ScanRequest, context: grpc.ServicerContext) -> Iterator[pb.ScanResponse]:
-        """Rows of a table at a timestamp."""
+    def Scan(self, request: pb.ScanRequest, context: grpc.ServicerContext) -> Iterator[memoryview]:
+        """Rows of a table at a timestamp, in pieces that become messages when they are sent."""
         self._node.lifecycle.refuse_unless_ready()
         self._refuse_other_topology(request.topology_hash)
         schema, batches = self._node.scan(scan_of(request), lambda: _check_waits(context))
-        for piece in pieces_of(schema, batches, self._limits.piece_bytes):
-            yield pb.ScanResponse(piece=piece)
+        yield from pieces_of(schema, batches, self._limits.piece_bytes)
 
     def QueryVisibility(
         self, request: pb.QueryVisibilityRequest, context: grpc.ServicerContext
@@ -79,7 +82,7 @@ class NodeService(IngestNodeServicer):
         """The deleted rows of row groups at a timestamp."""
         self._node.lifecycle.refuse_unless_ready()
         found = self._node.query_visibility(
-            request.timestamp, [(each.file_id, each.row_group) for each in request.row_groups]
+            readable(request.timestamp), [(each.file_id, each.row_group) for each in request.row_groups]
         )
         return pb.QueryVisibilityResponse(
             row_groups=[
@@ -93,17 +96,19 @@ class NodeService(IngestNodeServicer):
     ) -> Iterator[pb.GetWriteBufferResponse]:
         """Rows that are in no admitted file yet."""
         self._node.lifecycle.refuse_unless_ready()
-        file_ids, schema, batches = self._node.write_buffer(request.table, request.virtual_node, request.timestamp)
+        file_ids, schema, batches = self._node.write_buffer(
+            request.table, request.virtual_node, readable(request.timestamp)
+        )
         yield pb.GetWriteBufferResponse(file_ids=file_ids)
         for piece in pieces_of(schema, batches, self._limits.piece_bytes):
-            yield pb.GetWriteBufferResponse(piece=piece)
+            yield pb.GetWriteBufferResponse(piece=bytes(piece))
 
     def RegisterOffload(
         self, request: pb.RegisterOffloadRequest, context: grpc.ServicerContext
     ) -> pb.RegisterOffloadResponse:
         """Keep what this timestamp sees readable while folding goes on."""
         self._node.lifecycle.refuse_unless_ready()
-        self._node.register_offload(request.timestamp)
+        self._node.register_offload(readable(request.timestamp))
         return pb.RegisterOffloadResponse()
 
     def UnregisterOffload(
@@ -140,9 +145,10 @@ class NodeService(IngestNodeServicer):
     def LookUpKey(self, request: pb.LookUpKeyRequest, context: grpc.ServicerContext) -> pb.LookUpKeyResponse:
         """All that the index knows of a key."""
         shape = self._node.table(request.table)
-        key = key_of(request.texts, shape) if request.texts else batch_of(request.key, "the key")
-        if key is None or key.num_rows != 1:
-            raise BadRequestError("one key is looked up at a time", hint="send one row of key columns")
+        if request.texts:
+            key = key_of(request.texts, shape)
+        else:
+            key = checked_key(batch_of(request.key, "the key columns", most_rows=1, most_bytes=_KEY_BYTES), shape)
         home, versions = self._node.versions(request.table, encode(key, shape.key))
         rows = np.array([-1 if each.row_id is None else each.row_id for each in versions], dtype=np.int64)
         places = self._node.index.main.locate(rows)
@@ -212,41 +218,47 @@ class NodeService(IngestNodeServicer):
             )
 
 
-def update_of(message: pb.UpdateRecordRequest, batch_rows: int) -> UpdateRequest:
+def update_of(message: pb.UpdateRecordRequest, limits: ServiceLimits) -> UpdateRequest:
     """A request as the node means it; batches over the limit are refused."""
     updates = []
     for each in message.updates:
         parts = {
-            part: batch_of(getattr(each, part), f"{part} of {each.table}") for part in ("deletes", "inserts", "updates")
-        }
-        for part, batch in parts.items():
-            if batch is not None and batch.num_rows > batch_rows:
-                raise BadRequestError(
-                    f"{part} of {each.table} have {batch.num_rows} rows, and {batch_rows} may be in one batch",
-                    hint="send several requests with one timestamp, the next sequence each",
-                )
-        updates.append(
-            TableUpdate(
-                each.table,
-                each.virtual_node,
-                each.key_timestamp,
-                deletes=parts["deletes"],
-                inserts=parts["inserts"],
-                updates=parts["updates"],
+            part: batch_of(
+                getattr(each, part),
+                f"{part} of {each.table}",
+                most_rows=limits.batch_rows,
+                most_bytes=limits.request_bytes,
             )
-        )
+            for part in ("deletes", "inserts", "updates")
+        }
+        updates.append(TableUpdate(each.table, each.virtual_node, each.key_timestamp, **parts))
     return UpdateRequest(Position(message.timestamp, message.sequence), tuple(updates))
 
 
 def scan_of(message: pb.ScanRequest) -> ScanRequest:
     """A scan as the node means it."""
+    if len(message.predicates) > _MOST_PREDICATES:
+        # Arrow follows them by recursion, and would end the process.
+        raise BadRequestError(
+            f"{len(message.predicates)} predicates were given, and {_MOST_PREDICATES} may be",
+            hint="leave the others to the reader",
+        )
     return ScanRequest(
         message.table,
-        message.timestamp,
+        readable(message.timestamp),
         columns=tuple(message.columns) or None,
         predicates=tuple(_predicate(each) for each in message.predicates),
         virtual_nodes=frozenset(message.virtual_nodes) or None,
     )
+
+
+def readable(timestamp: Timestamp) -> Timestamp:
+    """The timestamp of a read; one that no write can have is refused."""
+    if timestamp > MAXIMUM_TIMESTAMP:
+        raise BadRequestError(
+            f"{timestamp} is no timestamp to read at", hint=f"at most {MAXIMUM_TIMESTAMP}", timestamp=timestamp
+        )
+    return timestamp
 
 
 def _predicate(message: pb.Predicate) -> Predicate:

@@ -37,8 +37,9 @@ class NodeServer:
         self._node = node
         self._health = health.HealthServicer()
         node.lifecycle.watch(self.report)
+        self._calls = ThreadPoolExecutor(limits.calls + _LIGHT_CALLS, thread_name_prefix=f"calls of {node.name}")
         self._server = grpc.server(
-            ThreadPoolExecutor(limits.calls + _LIGHT_CALLS, thread_name_prefix=f"calls of {node.name}"),
+            self._calls,
             interceptors=[Statuses(Gate(limits.calls))],
             maximum_concurrent_rpcs=limits.calls + _LIGHT_CALLS,
             options=(
@@ -46,6 +47,9 @@ class NodeServer:
                 ("grpc.max_receive_message_length", 2 * limits.request_bytes),
                 ("grpc.max_send_message_length", 2 * limits.request_bytes),
                 ("grpc.so_reuseport", 0),
+                # A client that is gone without a word frees what it holds.
+                ("grpc.keepalive_time_ms", 30_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
             ),
         )
         stubs.add_IngestNodeServicer_to_server(NodeService(node, limits), self._server)  # type: ignore[no-untyped-call]
@@ -64,7 +68,6 @@ class NodeServer:
             raise UnavailableError(
                 f"nothing can listen at {address}", hint="another process may have the port", address=address
             ) from error
-        self.report()
         self._server.start()
         return port
 
@@ -76,6 +79,10 @@ class NodeServer:
             self._health.set(name, status)
 
     def stop(self, grace_seconds: float) -> None:
-        """Take nothing new, and let what is under way end."""
+        """Take nothing new, and let what is under way end.
+
+        After the grace callers hear no answer, but what they began goes on to its end: the index is closed next.
+        """
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_seconds).wait()
+        self._calls.shutdown()

@@ -11,6 +11,8 @@ from headwater.ingest.timestamps.protocol import TimestampService
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from headwater.rpc.ingest.v1.ingest_pb2_grpc import TimestampsServicer
 
+_WRITES_TOLD = 1_000
+
 
 class TimeCalls(TimestampsServicer):
     """Translates messages. `service` gives the timestamp service while this node holds its lease."""
@@ -47,11 +49,7 @@ class TimeCalls(TimestampsServicer):
 
     def KeepAlive(self, request: pb.KeepAliveRequest, context: grpc.ServicerContext) -> pb.KeepAliveResponse:
         """Nothing below the position will come; these reads still go on."""
-        service = self._service()
-        if request.timestamp:
-            service.keep_alive(request.timestamp)
-        if request.transaction_ids:
-            service.renew(list(request.transaction_ids))
+        self._service().keep_alive(request.timestamp, list(request.transaction_ids))
         return pb.KeepAliveResponse()
 
     def GetWatermarks(
@@ -65,6 +63,18 @@ class TimeCalls(TimestampsServicer):
             read_timestamp=marks.read_timestamp,
             safe_gc_timestamp=marks.safe_gc_timestamp,
         )
+
+    def ListOpenWrites(
+        self, request: pb.ListOpenWritesRequest, context: grpc.ServicerContext
+    ) -> pb.ListOpenWritesResponse:
+        """What the high watermark waits for: writes whose owner may be gone, and that it or a person has to end."""
+        # Re-sends hold nothing back, and come last.
+        found = sorted(self._service().open_writes(), key=lambda each: each.is_resend)
+        some = [
+            pb.OpenWrite(transaction_id=each.id, timestamp=each.timestamp, is_resend=each.is_resend)
+            for each in found[:_WRITES_TOLD]
+        ]
+        return pb.ListOpenWritesResponse(count=len(found), writes=some)
 
 
 def _begun(transaction: Transaction) -> pb.BeginTransactionResponse:

@@ -51,10 +51,7 @@ class Draft:
             return False
         return True
 
-    def keep_alive(self, position: Timestamp) -> None:
-        """Nothing that is not open yet begins below `position`."""
-        self.state = decide.keep_alive(self.state, position)
-
-    def renew(self, transaction_ids: Sequence[int], lease_seconds: float) -> None:
-        """Reads go on for another lease."""
-        self.state = decide.renew_reads(self.state, transaction_ids, self.now, lease_seconds)
+    def keep_alive(self, position: Timestamp, reads: Sequence[int], lease_seconds: float) -> None:
+        """Nothing that is not open yet begins below `position`, and reads go on for another lease."""
+        renewed = decide.renew_reads(self.state, reads, self.now, lease_seconds)
+        self.state = decide.keep_alive(renewed, position)

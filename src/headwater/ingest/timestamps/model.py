@@ -104,10 +104,10 @@ class FencedError(ConflictError):
 class TakenError(UnavailableError):
     """Another node holds the timestamp service."""
 
-    def __init__(self, topology: str, holder: str) -> None:
+    def __init__(self, topology: str, holder: str | None) -> None:
         super().__init__(
-            f"the timestamp service of {topology} is held by {holder}",
-            hint=f"ask {holder}; it is free when its lease has passed",
+            f"the timestamp service of {topology} is held by {holder or 'another node'}",
+            hint=f"ask {holder or 'again in a moment'}; it is free when its lease has passed",
             topology=topology,
             holder=holder,
         )

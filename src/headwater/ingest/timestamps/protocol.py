@@ -13,7 +13,8 @@ Invariants:
        over by its own clock does not even look.
     3  Memory is what was durable last. After a failure whose outcome is not known it is read anew.
     4  Open writes are never given up by themselves: a timestamp that will not be complete must not be passed.
-       Reads are in memory alone; a new holder lets the low watermark rest until all of the old one's are over.
+       Reads are in memory alone; a new holder lets the low watermark rest until all of the old one's are over, by
+       the lease that the old one gave them, which is durable.
 
 Commit point: the transaction of each call. What a crash after each step leaves behind:
 
@@ -80,38 +81,46 @@ def open_timestamps(
     """
     if not 1 <= len(topology) <= _MAXIMUM_NAME:
         raise UsageError(f"{topology!r} names no topology", hint=f"1 to {_MAXIMUM_NAME} characters", topology=topology)
-    migrate(database, "ingest_timestamps", MIGRATIONS)
+    if not 0 < read_lease_seconds < float("inf"):
+        said = f"readers cannot be given {read_lease_seconds} seconds"
+        raise UsageError(said, hint="above 0", read_lease_seconds=read_lease_seconds)
     key = f"ingest/timestamps/{topology}"
     asked_at = clock.monotonic()
     held = acquire(coordination, key, holder, lease_seconds)
     if held is None:
         entry = coordination.get(key)
-        raise TakenError(topology, "another node" if entry is None else entry.value.decode())
+        raise TakenError(topology, None if entry is None else entry.value.decode())
     try:
-        stored = _take_over(database, topology, held.fence)
+        # Not before: those who only ask who has it, and ask again and again, leave the database alone.
+        migrate(database, "ingest_timestamps", MIGRATIONS)
+        stored = _take_over(database, topology, held.fence, read_lease_seconds)
     except BaseException:
         with suppress(HeadwaterError):
             held.release()
         raise
-    # The holder before told its readers that they may go on for so long.
-    state = replace(stored.state, low_rests_until=clock.monotonic() + read_lease_seconds)
+    # The holder before told its readers that they may go on for so long; it may have had another setting than this one.
+    state = replace(stored.state, low_rests_until=clock.monotonic() + stored.read_lease_seconds)
     good_until = asked_at + held.lease.ttl_seconds
     return TimestampService(
         database, held, topology, replace(stored, state=state), clock, read_lease_seconds, good_until
     )
 
 
-def _take_over(database: Database, topology: str, epoch: int) -> Stored:
-    """Raise the epoch, which ends the holder before; one that is not above it came too late."""
+def _take_over(database: Database, topology: str, epoch: int, read_lease_seconds: float) -> Stored:
+    """Raise the epoch, which ends the holder before; one that is not above it came too late.
+
+    The longer of both leases of reads stays durable while the low watermark rests: the next holder may come by then.
+    """
     with database.write(operation=f"epoch {epoch} of {topology}", isolation=Isolation.OWN_LOCKS) as connection:
         found = rows.load(connection, topology)
         if found is None:
-            stored = Stored(epoch, 0, State())
+            stored = Stored(epoch, 0, read_lease_seconds, State())
             rows.add_state(connection, topology, stored)
             return stored
         if epoch <= found.epoch:
             raise FencedError(topology, epoch, f"epoch {found.epoch} has begun")
-        stored = replace(found, epoch=epoch)
+        longer = max(found.read_lease_seconds, read_lease_seconds)
+        stored = replace(found, epoch=epoch, read_lease_seconds=longer)
         rows.put_state(connection, topology, stored, epoch=found.epoch)
     return stored
 
@@ -163,13 +172,16 @@ class TimestampService:
         """A write has no effects and will have none, or a read is over. Again changes nothing for a write."""
         self._turns.take(lambda draft: self._end(draft, transaction_id, WriteOutcome.ROLLED_BACK))
 
-    def keep_alive(self, position: Timestamp) -> None:
-        """The source says that nothing which is not open yet will begin below `position`."""
-        self._turns.take(lambda draft: draft.keep_alive(position))
+    def keep_alive(self, position: Timestamp, reads: Sequence[int] = ()) -> None:
+        """The source says that nothing which is not open yet will begin below `position`; and these reads go on.
+
+        If a read is over, or the position is none, all of it is refused.
+        """
+        self._turns.take(lambda draft: draft.keep_alive(position, reads, self._read_lease_seconds))
 
     def renew(self, transaction_ids: Sequence[int]) -> None:
         """Go on reading for another lease. One that is over is refused, and then none is renewed."""
-        self._turns.take(lambda draft: draft.renew(transaction_ids, self._read_lease_seconds))
+        self.keep_alive(0, transaction_ids)
 
     def watermarks(self) -> Watermarks:
         """Both watermarks, and what follows from them."""
@@ -207,12 +219,12 @@ class TimestampService:
     def _check_ended(self, draft: Draft, transaction_id: int, wanted: WriteOutcome) -> None:
         """It is not open: was it ended like this before?"""
         found = draft.ended.get(transaction_id)
-        if found is None:
+        if found is None and 0 < transaction_id <= self._stored.last_transaction:
             with self._database.read() as connection:
                 self._refuse_other(rows.epoch(connection, self.topology))
                 found = rows.outcome(connection, self.topology, transaction_id)
         if found is None:
-            raise UnknownTransactionError(transaction_id, "is not open: its lease is over, or it ended long ago")
+            raise UnknownTransactionError(transaction_id, "is not open: it never was, its lease is over, or it is old")
         if found is not wanted:
             raise UnknownTransactionError(transaction_id, f"is {found}")
 
@@ -239,7 +251,9 @@ class TimestampService:
         ids = self._stored.last_transaction
         if draft.next_id > ids + 1:
             ids = draft.next_id - 1 + IDS_AHEAD
-        return Stored(self.epoch, ids, decide.settled(draft.state, draft.now))
+        is_resting = draft.now < draft.state.low_rests_until
+        lease_seconds = self._stored.read_lease_seconds if is_resting else self._read_lease_seconds
+        return Stored(self.epoch, ids, lease_seconds, decide.settled(draft.state, draft.now))
 
     def _persist(self, stored: Stored, draft: Draft) -> None:
         self._is_unsure = True
@@ -276,7 +290,7 @@ def _checked_count(count: int) -> int:
     return count
 
 
-def _durable(stored: Stored) -> tuple[int, ...]:
+def _durable(stored: Stored) -> tuple[float, ...]:
     """What of it is in the row of the topology."""
-    state = stored.state
-    return (stored.last_transaction, state.high, state.low, state.newest, state.complete_below)
+    state, lease_seconds = stored.state, stored.read_lease_seconds
+    return (stored.last_transaction, lease_seconds, state.high, state.low, state.newest, state.complete_below)

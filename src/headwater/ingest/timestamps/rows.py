@@ -21,6 +21,7 @@ class Stored:
 
     epoch: int
     last_transaction: int
+    read_lease_seconds: float
     state: State
 
 
@@ -35,7 +36,8 @@ def load(connection: Connection, topology: str, *, lock: bool = True) -> Stored 
         each.transaction_id: Write(each.transaction_id, each.timestamp, each.is_resend)
         for each in connection.execute(still_open.order_by(_write.transaction_id))
     }
-    return Stored(row.epoch, row.last_transaction, State(row.high, row.low, row.newest, row.complete_below, writes))
+    state = State(row.high, row.low, row.newest, row.complete_below, writes)
+    return Stored(row.epoch, row.last_transaction, row.read_lease_seconds, state)
 
 
 def epoch(connection: Connection, topology: str) -> int | None:
@@ -54,7 +56,7 @@ def put_state(connection: Connection, topology: str, stored: Stored, *, epoch: i
     return connection.execute(sa.update(tables.state).where(held).values(_values(stored))).rowcount == 1
 
 
-def _values(stored: Stored) -> dict[str, int]:
+def _values(stored: Stored) -> dict[str, float]:
     state = stored.state
     return {
         "epoch": stored.epoch,
@@ -63,6 +65,7 @@ def _values(stored: Stored) -> dict[str, int]:
         "newest": state.newest,
         "complete_below": state.complete_below,
         "last_transaction": stored.last_transaction,
+        "read_lease_seconds": stored.read_lease_seconds,
     }
 
 

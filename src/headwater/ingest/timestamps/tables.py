@@ -19,10 +19,12 @@ state = sa.Table(
     sa.Column("newest", _NUMBER, nullable=False),
     sa.Column("complete_below", _NUMBER, nullable=False),
     sa.Column("last_transaction", _NUMBER, nullable=False),
+    sa.Column("read_lease_seconds", sa.Double(), nullable=False, server_default="0"),
 )
 """One row for each topology. `epoch` is the fence of the lease of whoever may write here.
 
-Transaction ids up to `last_transaction` may have been given, so the next holder begins above it.
+Transaction ids up to `last_transaction` may have been given, so the next holder begins above it. Readers may have
+been told that they have `read_lease_seconds`, so it lets the low watermark rest for as long.
 """
 
 writes = sa.Table(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from ipaddress import IPv6Address
 from itertools import pairwise
 from typing import Any
 
@@ -39,7 +40,7 @@ class Reader:
         """The nodes by name, and the number of virtual nodes."""
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: a number may have no end
             raise self._wrong("file", f"is not TOML: {error}", "mend the line that it names") from error
         self._refuse_unknown(content, _WORDS, "file")
         count = self._integer(content, "virtual_nodes", "file", 1, LARGEST_COUNT)
@@ -54,6 +55,8 @@ class Reader:
         self._refuse_unknown(table, _NODE_WORDS, place)
         name = self._text(table, "name", place, _NAME)
         host = self._text(table, "host", place, _HOST)
+        if ":" in host and not _is_ipv6(host):
+            raise self._wrong(f"{place}.host", f"is {host!r}, no IPv6 address", "the port has a line of its own")
         port = self._integer(table, "port", place, 1, 65_535)
         listed = table.get("virtual_nodes")
         if not isinstance(listed, list):
@@ -83,10 +86,11 @@ class Reader:
             if node.name in names:
                 raise self._wrong(f"nodes[{place}].name", f"{node.name!r} is taken", "names are unique")
             names[node.name] = place
-            if node.address in addresses:
-                taken = f"{node.address} belongs to {addresses[node.address]!r}, too"
+            address = node.address.lower()
+            if address in addresses:
+                taken = f"{node.address} belongs to {addresses[address]!r}, too"
                 raise self._wrong(f"nodes[{place}]", taken, "each node has a host and port of its own")
-            addresses[node.address] = node.name
+            addresses[address] = node.name
             for number in node.virtual_nodes:
                 if number in owners:
                     taken = f"claims {number}, which {owners[number]!r} has"
@@ -120,6 +124,14 @@ class Reader:
 
     def _wrong(self, place: str, what: str, hint: str) -> TopologyError:
         return TopologyError(f"{self._path}: {place} {what}", hint=hint, path=self._path, place=place)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _under(place: str, word: str) -> str:

@@ -27,7 +27,7 @@ class Topology:
         """Read and check a topology file; `TopologyError` names the place that is wrong."""
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             said = f"the topology {path} cannot be read: {error}"
             raise TopologyError(said, hint="name a readable TOML file", path=str(path), place="file") from error
         return cls.parse(text, str(path))

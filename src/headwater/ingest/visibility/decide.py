@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from pyroaring import BitMap, FrozenBitMap
@@ -35,14 +36,14 @@ def checked_timestamp(timestamp: Timestamp, *, lowest: Timestamp) -> Timestamp:
     return int(timestamp)
 
 
-def checked_offsets(offsets: Int64s, rows: int) -> UInt32s:
-    """The offsets as they are kept; one that no row has is refused."""
+def checked_offsets(offsets: Int64s, rows: int, *, is_sorted: bool = False) -> UInt32s:
+    """The offsets as they are kept; one that no row has is refused. Of sorted ones the ends say it all."""
     wanted = np.asarray(offsets)
     if wanted.size == 0:
         return np.empty(0, np.uint32)
     if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
         raise OutOfRangeError(f"offsets are one column of integers, not {wanted.ndim} of {wanted.dtype}")
-    lowest, highest = int(wanted.min()), int(wanted.max())
+    lowest, highest = (int(wanted[0]), int(wanted[-1])) if is_sorted else (int(wanted.min()), int(wanted.max()))
     if lowest < 0 or highest >= rows:
         wrong = lowest if lowest < 0 else highest
         raise OutOfRangeError(
@@ -76,11 +77,15 @@ def earliest(offsets: UInt32s, timestamps: Int64s, known: FrozenBitMap) -> tuple
 
 
 def grouped(locations: Locations) -> Iterator[RowGroupRows]:
-    """The rows of each row group together, in the order of files and row groups."""
-    order = np.lexsort((locations.row_groups, locations.file_ids))
+    """The rows of each row group together, in the order of files, row groups and offsets."""
+    if not len(locations):
+        return
+    order = np.lexsort((locations.offsets, locations.row_groups, locations.file_ids))
     file_ids, row_groups = locations.file_ids[order], locations.row_groups[order]
     offsets = locations.offsets[order]
     is_next = (file_ids[1:] != file_ids[:-1]) | (row_groups[1:] != row_groups[:-1])
-    starts = np.concatenate(([0], np.flatnonzero(is_next) + 1)) if len(order) else np.empty(0, np.int64)
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=False):
-        yield RowGroupRows(int(file_ids[start]), int(row_groups[start]), offsets[start:end])
+    starts = np.concatenate(([0], np.flatnonzero(is_next) + 1))
+    names = zip(file_ids[starts].tolist(), row_groups[starts].tolist(), strict=True)
+    bounds = pairwise([*starts.tolist(), len(order)])
+    for (file_id, row_group), (start, end) in zip(names, bounds, strict=True):
+        yield RowGroupRows(file_id, row_group, offsets[start:end])

@@ -28,10 +28,10 @@ def delete_rows(find: Find, locations: Locations, timestamp: Timestamp) -> None:
         group = find(rows.file_id, rows.row_group)
         if group is None:
             raise NotAdmittedError(rows.file_id, rows.row_group)
-        checked_offsets(rows.offsets, group.rows)
+        checked_offsets(rows.offsets, group.rows, is_sorted=True)
         found.append((group, rows.offsets))
     for group, offsets in found:
-        group.delete(offsets, timestamp)
+        group.delete(offsets, timestamp, is_sorted=True)
 
 
 class VisibilityIndex:

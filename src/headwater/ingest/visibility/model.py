@@ -27,7 +27,7 @@ class VisibilitySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupRows:
-    """Some rows of one row group."""
+    """Some rows of one row group, in ascending order."""
 
     file_id: int
     row_group: int

@@ -6,7 +6,7 @@ and however often they were said; a read below the base is refused. Readers take
 Invariants:
 
     1  A version never changes once readers can see it. A writer makes the next one, and swaps the reference.
-       Columns are shared between versions only up to each version's `count`, and written only behind the newest's.
+       Columns are shared between versions only up to each version's `used`, and written only behind the newest's.
     2  The base holds every deletion at or below the base timestamp, the columns every one above it.
        A late deletion (T at or below the base) therefore goes into a copy of the base.
     3  The base timestamp only grows.
@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from pyroaring import AbstractBitMap, BitMap, FrozenBitMap
@@ -35,20 +35,19 @@ _NOTHING = FrozenBitMap()
 _SMALLEST_CAPACITY = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """What readers see: the first `count` of the columns."""
+class _Version(NamedTuple):
+    """What readers see: the first `used` of the columns."""
 
     rows: int
     base_timestamp: Timestamp
     base: FrozenBitMap
     offsets: UInt32s
     timestamps: Int64s
-    count: int
+    used: int
 
     def columns(self) -> tuple[UInt32s, Int64s]:
         """The deletions above the base."""
-        return self.offsets[: self.count], self.timestamps[: self.count]
+        return self.offsets[: self.used], self.timestamps[: self.used]
 
 
 class RowGroupVisibility:
@@ -65,7 +64,7 @@ class RowGroupVisibility:
 
     def __repr__(self) -> str:
         now = self._version
-        return f"RowGroupVisibility(rows={now.rows}, base_timestamp={now.base_timestamp}, pending={now.count})"
+        return f"RowGroupVisibility(rows={now.rows}, base_timestamp={now.base_timestamp}, pending={now.used})"
 
     @classmethod
     def restore(cls, snapshot: VisibilitySnapshot) -> RowGroupVisibility:
@@ -73,7 +72,7 @@ class RowGroupVisibility:
         made = cls(snapshot.rows, snapshot.base_timestamp, snapshot.base)
         offsets = checked_offsets(snapshot.offsets.astype(np.int64), snapshot.rows)
         columns = offsets, snapshot.timestamps.astype(np.int64)
-        made._version = replace(made._version, offsets=columns[0], timestamps=columns[1], count=len(offsets))
+        made._version = made._version._replace(offsets=columns[0], timestamps=columns[1], used=len(offsets))
         return made
 
     @property
@@ -89,24 +88,24 @@ class RowGroupVisibility:
     @property
     def pending(self) -> int:
         """How many deletions wait to be folded."""
-        return self._version.count
+        return self._version.used
 
     @property
     def has_deletions(self) -> bool:
         """Whether any row is deleted at any timestamp: if not, no mask is needed."""
         now = self._version
-        return bool(now.base) or now.count > 0
+        return bool(now.base) or now.used > 0
 
-    def delete(self, offsets: Int64s, timestamp: Timestamp) -> None:
+    def delete(self, offsets: Int64s, timestamp: Timestamp, *, is_sorted: bool = False) -> None:
         """Delete rows as of `timestamp`, in any order, again if need be. A wrong offset deletes nothing."""
         moment = checked_timestamp(timestamp, lowest=1)
         with self._writing:
             now = self._version
-            wanted = checked_offsets(offsets, now.rows)
+            wanted = checked_offsets(offsets, now.rows, is_sorted=is_sorted)
             if len(wanted) == 0:
                 return
             if moment <= now.base_timestamp:
-                self._version = replace(now, base=FrozenBitMap(now.base | bitmap_of(wanted)))
+                self._version = now._replace(base=FrozenBitMap(now.base | bitmap_of(wanted)))
             else:
                 self._version = _appended(now, wanted, moment)
 
@@ -138,7 +137,7 @@ class RowGroupVisibility:
             offsets, timestamps = now.columns()
             is_old = timestamps <= moment
             if not is_old.any():
-                self._version = replace(now, base_timestamp=moment)
+                self._version = now._replace(base_timestamp=moment)
                 return 0
             base = FrozenBitMap(now.base | bitmap_of(offsets[is_old]))
             kept = earliest(offsets[~is_old], timestamps[~is_old], base)
@@ -150,14 +149,14 @@ class RowGroupVisibility:
         with self._writing:
             now = self._version
             offsets, _ = now.columns()
-            highest = max(now.base.max() if now.base else -1, int(offsets.max()) if now.count else -1)
+            highest = max(now.base.max() if now.base else -1, int(offsets.max()) if now.used else -1)
             if not highest < rows <= now.rows:
                 raise OutOfRangeError(
                     f"a row group of {now.rows} rows, of which {highest} is deleted, cannot end at {rows}",
                     hint="seal at the number of rows that were appended",
                     rows=rows,
                 )
-            self._version = replace(now, rows=rows)
+            self._version = now._replace(rows=rows)
 
     def snapshot(self) -> VisibilitySnapshot:
         """All of it at this moment, for a checkpoint."""
@@ -175,15 +174,15 @@ class RowGroupVisibility:
 
 def _appended(now: _Version, offsets: UInt32s, timestamp: Timestamp) -> _Version:
     """The next version. Full columns are first rid of what is said twice, so that they never outgrow the rows."""
-    end = now.count + len(offsets)
+    end = now.used + len(offsets)
     if end > len(now.offsets):
         kept = earliest(*now.columns(), now.base)
         end = len(kept[0]) + len(offsets)
         capacity = max(_SMALLEST_CAPACITY, 2 * end)
         columns = np.empty(capacity, np.uint32), np.empty(capacity, np.int64)
         columns[0][: len(kept[0])], columns[1][: len(kept[1])] = kept
-        now = replace(now, offsets=columns[0], timestamps=columns[1], count=len(kept[0]))
-    # Behind the count of every version that a reader may hold.
-    now.offsets[now.count : end] = offsets
-    now.timestamps[now.count : end] = timestamp
-    return replace(now, count=end)
+        now = now._replace(offsets=columns[0], timestamps=columns[1], used=len(kept[0]))
+    # Behind what is used by every version that a reader may hold.
+    now.offsets[now.used : end] = offsets
+    now.timestamps[now.used : end] = timestamp
+    return now._replace(used=end)

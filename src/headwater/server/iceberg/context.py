@@ -161,7 +161,7 @@ class Context:
     def _shown(self, at_hash: str, key: TableKey, shown: Callable[[Content | None], Response]) -> Response:
         """An error here is an unknown outcome: the change is there, and its maker must not clean up (P5)."""
         try:
-            return shown(self.lake.catalog.content(at_hash, [key]).get(key))
+            return shown(self.lake.catalog.known_content(at_hash, [key]).get(key))
         except HeadwaterError as error:
             raise answered_too_late(at_hash, error) from error
 

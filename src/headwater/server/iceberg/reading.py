@@ -74,7 +74,7 @@ class Reading:
 
     def content(self, ref: Ref, key: TableKey) -> Content | None:
         """What the branch holds under this name."""
-        return self._lake.catalog.content(ref.hash, [key]).get(key)
+        return self._lake.catalog.known_content(ref.hash, [key]).get(key)
 
     def table(self, ref: Ref, key: TableKey) -> TableContent:
         """The table, or the protocol's error."""

@@ -97,11 +97,19 @@ def locate(ranges: Ranges, row_ids: Int64s) -> tuple[Bools, Locations]:
     file_ids, row_groups, offsets = (np.full(len(row_ids), UNKNOWN, dtype=np.int64) for _ in range(3))
     places = np.searchsorted(ranges.firsts, row_ids, side="right") - 1
     is_known = places >= 0
-    is_known[is_known] = row_ids[is_known] < ranges.ends[places[is_known]]
-    found = ranges.rows[places[is_known]]
+    near = ranges.rows[places[is_known]]
+    is_in = row_ids[is_known] < near[:, 0] + near[:, 1]
+    is_known[is_known] = is_in
+    found = near[is_in]
     file_ids[is_known], row_groups[is_known] = found[:, 2], found[:, 3]
     offsets[is_known] = found[:, 4] + row_ids[is_known] - found[:, 0]
     return is_known, Locations(file_ids, row_groups, offsets)
+
+
+def has_any(ranges: Ranges, first: int, last: int) -> bool:
+    """Whether a row id from `first` to `last` is in one of the ranges; one search, however many there are."""
+    place = int(np.searchsorted(ranges.firsts, last, side="right")) - 1
+    return place >= 0 and int(ranges.rows[place, 0] + ranges.rows[place, 1]) > first
 
 
 def between(ranges: Ranges, first: int, last: int) -> Ranges:

@@ -20,7 +20,7 @@ What a crash after each step leaves behind:
     ranges and marker      the file's ranges, whole; a second flush writes the same again
     drop from the buffer   the same
 
-All durable ranges are also in memory, as sorted columns: some forty bytes for each row group or append.
+All durable ranges are also in memory, as sorted columns: some forty bytes for each row group.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ from headwater.database import Database, migrate, open_database
 from headwater.ingest.index.errors import IndexBackendError, RangeOverlapError
 from headwater.ingest.index.main import decide, rows
 from headwater.ingest.index.main.decide import NONE, FlushMarker, Ranges
-from headwater.ingest.model import Int64s, Locations, RowRange
+from headwater.ingest.model import Int64s, Locations, RowRange, Stream
 from headwater.kernel.errors import CorruptError, HeadwaterError, UsageError
 from headwater.kernel.failpoints import Failpoint, hit
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 CHUNK_ROW_IDS = 1_000_000
 """So many row ids are reserved at once: one commit for each million rows."""
+
+STREAM_ROW_IDS = 1 << 16
+"""So many of them are set aside for a stream at once."""
 
 # So many ranges are kept as they came, until they are sorted in among the others.
 _LOOSE_RANGES = 64
@@ -58,6 +61,7 @@ class MainIndex:
         self._flushing = threading.Lock()
         self._allocating = threading.Lock()
         self._next = self._reserved = 0
+        self._set_aside: dict[Stream, tuple[int, int]] = {}
         self._loose = NONE
         self._buffer = NONE
         with self._translated("open"):
@@ -70,21 +74,22 @@ class MainIndex:
         """Open the database file at `path`, or make a new one."""
         return cls(open_database(path), owns_database=True)
 
-    def allocate(self, count: int) -> int:
-        """Row ids without a gap, for `count` rows; says the first. They are never given again."""
+    def allocate(self, count: int, stream: Stream | None = None) -> int:
+        """Row ids without a gap, for `count` rows; says the first. They are never given again.
+
+        A stream's follow each other, so that its appends join: a range for each block, not one for each request.
+        """
         if count < 1:
             raise UsageError(f"row ids for {count} rows", hint="an append has at least one row", count=count)
         with self._allocating:
-            if self._next + count > self._reserved:
-                with self._translated("reserve row ids"), self._database.write() as connection:
-                    # What is left of the last chunk is given up.
-                    start = max(rows.next_row_id(connection), self._next)
-                    end = start + max(count, CHUNK_ROW_IDS)
-                    rows.reserve(connection, end)
-                hit(Failpoint.MAIN_AFTER_RESERVE)
-                self._next, self._reserved = start, end
-            first = self._next
-            self._next += count
+            if stream is None:
+                return self._taken(count)
+            first, end = self._set_aside.get(stream, (0, 0))
+            if first + count > end:  # what is left of it is given up
+                many = max(count, STREAM_ROW_IDS)
+                first = self._taken(many)
+                end = first + many
+            self._set_aside[stream] = first + count, end
             return first
 
     def put_main_index_entries(self, ranges: Sequence[RowRange]) -> None:
@@ -95,12 +100,16 @@ class MainIndex:
         if (new.firsts[1:] < new.ends[:-1]).any():
             raise RangeOverlapError("ranges of one call overlap", hint="each row has one place")
         with self._lock:
-            added = Ranges.of([each for each in ranges if not self._is_known(each)])
-            self._loose = decide.union([self._loose, added])
+            unknown = [each for each in ranges if not self._is_known(each)]
+            self._loose = decide.union([self._loose, new if len(unknown) == len(ranges) else Ranges.of(unknown)])
             if len(self._loose) > _LOOSE_RANGES:
                 self._buffer, self._loose = decide.union([self._buffer, self._loose]), NONE
         with self._allocating:
             self._next = max(self._next, *(each.last_row_id + 1 for each in ranges), 0)
+            # What a stream gets next was never put; if it is now, it was put back from elsewhere.
+            for stream, (first, end) in list(self._set_aside.items()):
+                if any(each.last_row_id >= first and each.first_row_id < end for each in ranges):
+                    del self._set_aside[stream]
 
     def locate(self, row_ids: Int64s) -> Locations:
         """Where rows are; -1 in all columns where that is not known."""
@@ -184,7 +193,10 @@ class MainIndex:
     def _is_known(self, wanted: RowRange) -> bool:
         """Whether this very range is known; a range of which only a part is, or elsewhere, is refused."""
         first, last = wanted.first_row_id, wanted.last_row_id
-        found = decide.union([decide.between(part, first, last) for part in (self._durable, self._buffer, self._loose)])
+        parts = (self._durable, self._buffer, self._loose)
+        if not any(decide.has_any(part, first, last) for part in parts):
+            return False
+        found = decide.union([decide.between(part, first, last) for part in parts])
         if len(found) and found.to_row_ranges() != (wanted,):
             raise RangeOverlapError(
                 f"row ids {first} to {last} already have another place, in file {found.rows[0, 2]}",
@@ -195,6 +207,19 @@ class MainIndex:
                 known_file_id=int(found.rows[0, 2]),
             )
         return len(found) > 0
+
+    def _taken(self, count: int) -> int:
+        if self._next + count > self._reserved:
+            with self._translated("reserve row ids"), self._database.write() as connection:
+                # What is left of the last chunk is given up.
+                start = max(rows.next_row_id(connection), self._next)
+                end = start + max(count, CHUNK_ROW_IDS)
+                rows.reserve(connection, end)
+            hit(Failpoint.MAIN_AFTER_RESERVE)
+            self._next, self._reserved = start, end
+        first = self._next
+        self._next += count
+        return first
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:

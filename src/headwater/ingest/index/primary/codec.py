@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -32,7 +32,8 @@ CHUNK_RECORDS = 80  # with its key a chunk fits twice into a page of LMDB
 TOMBSTONES_TOGETHER = 1_000
 NO_TOMBSTONES = bytes(4)
 _RECORD = np.dtype([("timestamp", "<i8"), ("row_id", "<i8"), ("older", "<i8")])
-_ABSENT = np.full(3, NOTHING, dtype="<i8").tobytes()
+ABSENT = np.full(3, NOTHING, dtype="<i8").tobytes()
+_HISTORY_KEY = np.dtype([("table_id", ">u4"), ("chunk", ">u8")])
 _LARGEST_TABLE = 2**31 - 1
 _IS_DIGEST = 1 << 31
 
@@ -64,14 +65,14 @@ def stored(table_id: int, keys: Keys) -> StoredKeys:
     if not 0 <= table_id <= _LARGEST_TABLE:
         raise UsageError(f"{table_id} is not a table's number", hint=f"0 to {_LARGEST_TABLE}", table_id=table_id)
     prefix = struct.pack(">I", table_id)
-    plain = [prefix + key for key in keys.to_list()]
+    plain = list(map(prefix.__add__, keys.to_list()))
     for place in np.flatnonzero(keys.lengths > LONG_KEY_BYTES).tolist():
         plain[place] = struct.pack(">I", table_id | _IS_DIGEST) + hashlib.sha256(plain[place][4:]).digest()
     if len(set(plain)) != len(plain):
         raise _twice(table_id, plain)
     # Neighbours in the tree come one after the other, and find their page where the one before left it.
     order = keys.order()
-    return StoredKeys([plain[place] for place in order.tolist()], order)
+    return StoredKeys(list(map(plain.__getitem__, order.tolist())), order)
 
 
 def _twice(table_id: int, plain: list[bytes]) -> DuplicateKeysError:
@@ -85,9 +86,9 @@ def _twice(table_id: int, plain: list[bytes]) -> DuplicateKeysError:
     )
 
 
-def decode_held(values: Sequence[bytes | None]) -> Held:
-    """The records that `current` gave for keys, None for those that it does not hold."""
-    return _held(b"".join([value or _ABSENT for value in values]))
+def decode_held(values: Iterable[bytes]) -> Held:
+    """The records that `current` gave for keys, ABSENT for those that it does not hold."""
+    return _held(b"".join(values))
 
 
 def encode_held(held: Held) -> list[bytes]:
@@ -99,10 +100,11 @@ def history_chunks(table_id: int, first_chunk: int, timestamp: Timestamp, held: 
     """The entries of `history` for versions that a call of `timestamp` replaces."""
     head, raw = struct.pack("<q", timestamp), _records(held).tobytes()
     size = CHUNK_RECORDS * _RECORD.itemsize
-    return [
-        (history_key(table_id, first_chunk + number), head + raw[start : start + size])
-        for number, start in enumerate(range(0, len(raw), size))
-    ]
+    starts = range(0, len(raw), size)
+    keys = np.empty(len(starts), dtype=_HISTORY_KEY)
+    keys["table_id"], keys["chunk"] = table_id, np.arange(first_chunk, first_chunk + len(starts))
+    parts = map(raw.__getitem__, map(slice, starts, range(size, len(raw) + size, size)))
+    return list(zip(keys.view(f"V{_HISTORY_KEY.itemsize}").tolist(), map(head.__add__, parts), strict=True))
 
 
 def history_key(table_id: int, chunk: int) -> bytes:

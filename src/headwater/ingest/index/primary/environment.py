@@ -8,7 +8,7 @@ after that cannot trust the file, and recovery rebuilds it (a new incarnation).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ class Environment:
     def __init__(self, path: Path, *, map_bytes: int = MAP_BYTES) -> None:
         self.path = path
         self._is_closed = False
+        # The number of the newest commit that touched the keys of each owner.
+        self._newest: dict[Hashable | None, int] = {}
         with self._translated("open"):
             path.mkdir(parents=True, exist_ok=True)
             # Pages are changed through the map: that halves the time of a small batch and needs no memory of our own.
@@ -62,16 +64,25 @@ class Environment:
             yield transaction
 
     @contextmanager
-    def writing(self, keys: int = 0) -> Iterator[Any]:
+    def writing(self, keys: int = 0, owner: Hashable | None = None) -> Iterator[Any]:
         """A transaction that is committed when the block ends and undone when it raises. There is one at a time.
 
-        `keys` is how many it may touch.
+        `keys` is how many it may touch, and `owner` whose they are: nobody else ever writes them. Without an owner it
+        may touch anybody's.
         """
         self._refuse_closed()
         self._refuse_full(keys)
         with self._translated("write"), self._lmdb.begin(db=self.current, write=True) as transaction:
             yield transaction
+            self._newest[owner] = transaction.id()  # before the commit: whoever comes next must know of it
             hit(Failpoint.PRIMARY_BEFORE_COMMIT)
+
+    def is_unchanged(self, owner: Hashable | None, since: int) -> bool:
+        """Whether no commit after number `since` touched keys of this owner. Only a transaction that writes may ask:
+        while it lasts nobody else commits."""
+        if owner is None:
+            return max(self._newest.values(), default=0) <= since
+        return max(self._newest.get(owner, 0), self._newest.get(None, 0)) <= since
 
     def flush(self) -> None:
         """Everything that was committed is on disk when this returns."""

@@ -9,7 +9,8 @@ Invariants:
     2  What a call replaces becomes history in the same commit, versions of the same timestamp too: after a crash a
        replay must find every row that a key ever had and that may be live in its baseline (hazard I1).
     3  A row id identifies a version, because it is never given twice. What a caller resolved is compared by it, inside
-       the transaction that writes.
+       the transaction that writes, with what the index holds there: read in it, or read before when no commit since
+       then touched the keys of their stream. A key belongs to one stream, for ever.
     4  Numbers of chunks are never given twice, so that a reference to pruned history finds nothing, and never the
        versions of another key.
     5  `prune(below)` keeps history that was replaced at or after `below`: a replay begins at its start inclusively.
@@ -31,6 +32,8 @@ applied position of the stream. Recovery, which begins below what a surviving in
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import compress, repeat
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -43,7 +46,7 @@ from headwater.ingest.index.primary.environment import MAP_BYTES, Environment
 from headwater.ingest.index.primary.model import NOTHING, Held, Version, Versions
 from headwater.ingest.index.primary.pruning import prune_history, prune_tombstones
 from headwater.ingest.keys import Keys, keys_of
-from headwater.ingest.model import Bools, Int64s, Locations, Resolved, Timestamp
+from headwater.ingest.model import Bools, Int64s, Locations, Resolved, Stream, Timestamp
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import UsageError
 from headwater.kernel.ids import Ulid, new_ulid
@@ -56,7 +59,22 @@ Decision = Callable[[Held, slice], decide.Change]
 """What becomes of some of a call's keys, given what the index holds of them."""
 
 _NEXT = b"next"
+_NO_NUMBERS = np.empty(0, dtype=np.int64)
+_NOTHING_RESOLVED = Resolved(
+    np.empty(0, dtype=np.bool_), _NO_NUMBERS, _NO_NUMBERS, Locations(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
+)
 _WRITTEN_TOGETHER = 1_000
+
+
+@dataclass(slots=True)
+class _Known:
+    """Keys of a request as they are stored, and what a read of them found, as of which commit."""
+
+    table_id: int
+    stored: codec.StoredKeys
+    held: Held | None = None
+    commit: int = -1
+    owner: Stream | None = None
 
 
 class PrimaryIndex:
@@ -66,7 +84,7 @@ class PrimaryIndex:
         self._environment = environment
         self._main = main
         self.incarnation = incarnation
-        self._known: WeakKeyDictionary[Keys, tuple[int, codec.StoredKeys]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Keys, _Known] = WeakKeyDictionary()
 
     @classmethod
     def open(
@@ -89,11 +107,21 @@ class PrimaryIndex:
             raise
         return cls(environment, main, incarnation)
 
-    def resolve_primary(self, table_id: int, keys: Keys, visible_files: VisibleFiles) -> Resolved:
-        """The newest live version of each key, if its row lies in a visible file. Only a failing backend raises."""
-        wanted = self._stored(table_id, keys)
+    def resolve_primary(
+        self, table_id: int, keys: Keys, visible_files: VisibleFiles, owner: Stream | None = None
+    ) -> Resolved:
+        """The newest live version of each key, if its row lies in a visible file. Only a failing backend raises.
+
+        Keys that are then written need not be read again when only others wrote meanwhile: `owner` is the stream that
+        alone writes them.
+        """
+        if not len(keys):
+            return _NOTHING_RESOLVED
+        known = self._about(table_id, keys)
+        wanted = known.stored
         with self._environment.reading() as transaction:
-            held = _held(transaction, wanted)
+            known.held = held = _held(transaction, wanted)
+            known.commit, known.owner = transaction.id(), owner
         row_ids, timestamps = wanted.to_batch(held.row_ids), wanted.to_batch(held.timestamps)
         locations = self._main.locate(row_ids)
         return Resolved(_is_visible(locations, visible_files), row_ids, timestamps, locations)
@@ -101,41 +129,44 @@ class PrimaryIndex:
     def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
         """Rows become the newest versions of their keys, whatever was there."""
         _check(keys, timestamp, row_ids)
-        wanted = self._stored(table_id, keys)
+        known = self._about(table_id, keys)
+        wanted = known.stored
         rows = wanted.from_batch(row_ids)
 
         def decision(held: Held, some: slice) -> decide.Change:
             return decide.put(held, timestamp, rows[some], wanted.order[some])
 
-        self._write(table_id, wanted, timestamp, rows, decision)
+        self._write(table_id, known, timestamp, rows, decision)
 
     def update_primary_resolved(
         self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved, row_ids: Int64s
     ) -> None:
         """Rows replace the versions that were resolved; `IndexMovedError` when those are no longer there."""
         _check(keys, timestamp, row_ids)
-        wanted = self._stored(table_id, keys)
+        known = self._about(table_id, keys)
+        wanted = known.stored
         seen, rows = _seen(wanted, resolved), wanted.from_batch(row_ids)
 
         def decision(held: Held, some: slice) -> decide.Change:
             return decide.update(held, timestamp, seen.take(some), rows[some], wanted.order[some])
 
-        self._write(table_id, wanted, timestamp, rows, decision)
+        self._write(table_id, known, timestamp, rows, decision)
 
     def tombstone_primary_resolved(self, table_id: int, keys: Keys, timestamp: Timestamp, resolved: Resolved) -> None:
         """The rows that were resolved are deleted, orphans too; `IndexMovedError` when other rows are there."""
         _check(keys, timestamp, np.zeros(len(keys), dtype=np.int64))
-        wanted, nobody = self._stored(table_id, keys), np.full(len(keys), NOTHING, dtype=np.int64)
+        known = self._about(table_id, keys)
+        wanted, nobody = known.stored, np.full(len(keys), NOTHING, dtype=np.int64)
         seen = _seen(wanted, resolved)
 
         def decision(held: Held, some: slice) -> decide.Change:
             return decide.tombstone(held, timestamp, seen.take(some), wanted.order[some])
 
-        self._write(table_id, wanted, timestamp, nobody, decision)
+        self._write(table_id, known, timestamp, nobody, decision)
 
     def restore_primary_entries(self, table_id: int, keys: Keys, resolved: Resolved, timestamp: Timestamp) -> None:
         """Take back what was written at `timestamp` since `resolved` was read, for each of the keys."""
-        wanted = self._stored(table_id, keys)
+        wanted = self._about(table_id, keys).stored
         seen = _seen(wanted, resolved)
         with self._environment.writing(len(keys)) as transaction:
             before = held = _held(transaction, wanted)
@@ -146,7 +177,7 @@ class PrimaryIndex:
 
     def versions_of(self, table_id: int, keys: Keys) -> Versions:
         """Every version of these keys that is kept, dead or alive."""
-        wanted = self._stored(table_id, keys)
+        wanted = self._about(table_id, keys).stored
         found = list[tuple[Int64s, Held]]()
         with self._environment.reading() as transaction:
             held = _held(transaction, wanted)
@@ -182,22 +213,23 @@ class PrimaryIndex:
         """Flush and close."""
         self._environment.close()
 
-    def _stored(self, table_id: int, keys: Keys) -> codec.StoredKeys:
-        """The keys as they are stored. A request asks several times with the same, so that it is done once."""
+    def _about(self, table_id: int, keys: Keys) -> _Known:
+        """What is known of a request's keys. It asks several times with the same, so that things are done once."""
         known = self._known.get(keys)
-        if known is None or known[0] != table_id:
-            known = self._known[keys] = (table_id, codec.stored(table_id, keys))
-        return known[1]
+        if known is None or known.table_id != table_id:
+            known = self._known[keys] = _Known(table_id, codec.stored(table_id, keys))
+        return known
 
-    def _write(
-        self, table_id: int, wanted: codec.StoredKeys, timestamp: Timestamp, row_ids: Int64s, decision: Decision
-    ) -> None:
+    def _write(self, table_id: int, known: _Known, timestamp: Timestamp, row_ids: Int64s, decision: Decision) -> None:
         """All that a decision says, in one transaction; some keys at a time, so that what was read is still at hand."""
-        with self._environment.writing(len(wanted.keys)) as transaction:
+        wanted = known.stored
+        with self._environment.writing(len(wanted.keys), known.owner) as transaction:
+            # When no commit touched these keys since they were read, what was read is what is held.
+            read = known.held if self._environment.is_unchanged(known.owner, known.commit) else None
             for start in range(0, len(wanted.keys), _WRITTEN_TOGETHER):
                 some = slice(start, start + _WRITTEN_TOGETHER)
                 part = wanted.part(some)
-                held = _held(transaction, part)
+                held = _held(transaction, part) if read is None else read.take(some)
                 self._write_part(transaction, table_id, part, held, timestamp, row_ids[some], decision(held, some))
 
     def _write_part(
@@ -222,7 +254,7 @@ class PrimaryIndex:
         _store(transaction, wanted, new, change.is_written)
         deleted = change.is_written & (row_ids == NOTHING)
         if deleted.any():
-            gone = [wanted.keys[place] for place in np.flatnonzero(deleted).tolist()]
+            gone = list(compress(wanted.keys, deleted.tolist()))
             entries = codec.tombstone_entries(table_id, timestamp, number, gone)
             transaction.cursor(self._environment.tombstones).putmulti(list(entries))
         # What is deleted is also replaced, so that there are chunks, and entries of tombstones have fresh numbers, too.
@@ -248,7 +280,7 @@ class PrimaryIndex:
 
 
 def _held(transaction: Any, wanted: codec.StoredKeys) -> Held:
-    return codec.decode_held(list(map(transaction.get, wanted.keys)))
+    return codec.decode_held(map(transaction.get, wanted.keys, repeat(codec.ABSENT)))
 
 
 def _store(transaction: Any, wanted: codec.StoredKeys, held: Held, chosen: Bools) -> None:
@@ -257,7 +289,7 @@ def _store(transaction: Any, wanted: codec.StoredKeys, held: Held, chosen: Bools
     for place in places[is_gone].tolist():
         transaction.delete(wanted.keys[place])
     kept = places[~is_gone]
-    keys = wanted.keys if len(kept) == len(wanted.keys) else [wanted.keys[place] for place in kept.tolist()]
+    keys = wanted.keys if len(kept) == len(wanted.keys) else list(map(wanted.keys.__getitem__, kept.tolist()))
     transaction.cursor().putmulti(list(zip(keys, codec.encode_held(held.take(kept)), strict=True)))
 
 

@@ -6,6 +6,7 @@ Excess is all that a crash in between leaves. Each part is decided inside the tr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def prune_tombstones(environment: Environment, table_id: int, below: Timestamp) 
         timestamp = codec.tombstones_timestamp(key)
         with environment.writing(codec.TOMBSTONES_TOGETHER) as transaction:
             stored = codec.decode_tombstones(transaction.get(key, db=environment.tombstones) or codec.NO_TOMBSTONES)
-            held = codec.decode_held(list(map(transaction.get, stored)))
+            held = codec.decode_held(map(transaction.get, stored, repeat(codec.ABSENT)))
             # Since then the key may have got a row, or have been deleted again.
             is_due = (held.timestamps == timestamp) & (held.row_ids == NOTHING)
             for place in np.flatnonzero(is_due).tolist():

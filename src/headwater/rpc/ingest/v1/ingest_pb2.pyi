@@ -433,3 +433,25 @@ class GetWatermarksResponse(_message.Message):
     read_timestamp: int
     safe_gc_timestamp: int
     def __init__(self, high_watermark: _Optional[int] = ..., low_watermark: _Optional[int] = ..., read_timestamp: _Optional[int] = ..., safe_gc_timestamp: _Optional[int] = ...) -> None: ...
+
+class ListOpenWritesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OpenWrite(_message.Message):
+    __slots__ = ("transaction_id", "timestamp", "is_resend")
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    IS_RESEND_FIELD_NUMBER: _ClassVar[int]
+    transaction_id: int
+    timestamp: int
+    is_resend: bool
+    def __init__(self, transaction_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., is_resend: _Optional[bool] = ...) -> None: ...
+
+class ListOpenWritesResponse(_message.Message):
+    __slots__ = ("count", "writes")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    writes: _containers.RepeatedCompositeFieldContainer[OpenWrite]
+    def __init__(self, count: _Optional[int] = ..., writes: _Optional[_Iterable[_Union[OpenWrite, _Mapping]]] = ...) -> None: ...

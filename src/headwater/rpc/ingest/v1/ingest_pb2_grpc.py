@@ -703,6 +703,11 @@ class TimestampsStub:
                 request_serializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.GetWatermarksRequest.SerializeToString,
                 response_deserializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.GetWatermarksResponse.FromString,
                 _registered_method=True)
+        self.ListOpenWrites = channel.unary_unary(
+                '/headwater.ingest.v1.Timestamps/ListOpenWrites',
+                request_serializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.ListOpenWritesRequest.SerializeToString,
+                response_deserializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.ListOpenWritesResponse.FromString,
+                _registered_method=True)
 
 
 class TimestampsServicer:
@@ -745,6 +750,12 @@ class TimestampsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListOpenWrites(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TimestampsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -777,6 +788,11 @@ def add_TimestampsServicer_to_server(servicer, server):
                     servicer.GetWatermarks,
                     request_deserializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.GetWatermarksRequest.FromString,
                     response_serializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.GetWatermarksResponse.SerializeToString,
+            ),
+            'ListOpenWrites': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOpenWrites,
+                    request_deserializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.ListOpenWritesRequest.FromString,
+                    response_serializer=headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.ListOpenWritesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -942,6 +958,33 @@ class Timestamps:
             '/headwater.ingest.v1.Timestamps/GetWatermarks',
             headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.GetWatermarksRequest.SerializeToString,
             headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.GetWatermarksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOpenWrites(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headwater.ingest.v1.Timestamps/ListOpenWrites',
+            headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.ListOpenWritesRequest.SerializeToString,
+            headwater_dot_rpc_dot_ingest_dot_v1_dot_ingest__pb2.ListOpenWritesResponse.FromString,
             options,
             channel_credentials,
             insecure,

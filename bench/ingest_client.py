@@ -1,0 +1,212 @@
+"""A node in a process of its own, and its feeder, which splits rows by virtual node and streams them as requests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.ingest_rows import SCHEMA, Batch, loaded
+from headwater.app import App
+from headwater.ingest.client import NodeClient, translated
+from headwater.ingest.keys import encode
+from headwater.ingest.service.ipc import bytes_of
+from headwater.ingest.topology import Topology
+from headwater.kernel import settings
+from headwater.kernel.errors import UnavailableError
+from headwater.rpc.ingest.v1 import ingest_pb2 as pb
+
+VIRTUAL_NODES = 2  # as many as cores
+TIMEOUT_SECONDS = 600.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Fed:
+    """A node that answers, with the table `t`, and a feeder's way to it."""
+
+    def __init__(self, process: subprocess.Popen[str], topology: Topology) -> None:
+        self._process = process
+        self.topology = topology
+        self.client = NodeClient(topology.nodes[0].address, timeout_seconds=TIMEOUT_SECONDS)
+        self.anonymous_bytes = 0
+        """The most memory that it was seen with and that no file stands behind."""
+
+    def begin(self, count: int) -> Sequence[pb.BeginTransactionResponse]:
+        """Begin so many transactions of the source."""
+        begun = self.client.call(
+            self.client.time.BeginTransactionBatch, pb.BeginTransactionBatchRequest(count=count)
+        ).transactions
+        found: Sequence[pb.BeginTransactionResponse] = begun
+        return found
+
+    def message(self, batch: Batch, timestamp: int) -> pb.UpdateRecordRequest:
+        """A batch as a feeder sends it: keys that were there end, and all rows are inserted."""
+        homes = self.topology.virtual_nodes_of(encode(batch.rows, ("id",)))
+        keys = batch.rows.select(["id"])
+        updates = []
+        for home in range(VIRTUAL_NODES):
+            here = homes == home
+            if here.any():
+                deletes = keys.filter(pa.array(here & batch.is_known))
+                updates.append(
+                    pb.TableUpdate(
+                        table="t",
+                        virtual_node=home,
+                        key_timestamp=timestamp,
+                        deletes=bytes_of(deletes) if deletes.num_rows else b"",
+                        inserts=bytes_of(batch.rows.filter(pa.array(here))),
+                    )
+                )
+        return pb.UpdateRecordRequest(timestamp=timestamp, updates=updates, topology_hash=self.topology.hash)
+
+    def feed(self, batches: Sequence[Batch]) -> float:
+        """Seconds from the first row in memory to the last commit; each batch is one request and one transaction."""
+        started = time.perf_counter()
+        begun = self.begin(len(batches))
+        commits: list[Any] = []
+        while (done := len(commits)) < len(batches):
+            try:
+                for each in self._answered(batches[done:], begun[done:]):
+                    request = pb.CommitTransactionRequest(transaction_id=each.transaction_id)
+                    commits.append(self.client.time.CommitTransaction.future(request, timeout=TIMEOUT_SECONDS))
+            except UnavailableError:  # the buffer is full: what was not answered is sent again
+                time.sleep(0.05)
+        with translated(self.client.address):
+            for commit in commits:
+                commit.result()
+        return time.perf_counter() - started
+
+    def _answered(
+        self, batches: Sequence[Batch], begun: Sequence[pb.BeginTransactionResponse]
+    ) -> Iterator[pb.BeginTransactionResponse]:
+        """Sends requests while answers come; gives each transaction whose request is done."""
+        requests = (self.message(batch, each.timestamp) for batch, each in zip(batches, begun, strict=True))
+        with translated(self.client.address):
+            answers = self.client.node.StreamUpdateRecord(requests, timeout=TIMEOUT_SECONDS)
+            for each, _ in zip(begun, answers, strict=True):
+                yield each
+
+    def load(self, keys: int) -> float:
+        """Seconds for all keys, from nothing."""
+        seconds = 0.0
+        rows = loaded(keys)
+        while chunk := [Batch(each, np.zeros(len(each), bool)) for each in islice(rows, 10)]:
+            seconds += self.feed(chunk)
+            self.look()
+        return seconds
+
+    def read_timestamp(self) -> int:
+        """The newest that is complete."""
+        marks = self.client.call(self.client.time.GetWatermarks, pb.GetWatermarksRequest())
+        return int(marks.read_timestamp)
+
+    def totals(self) -> tuple[int, float]:
+        """How many rows there are, and the sum of their values."""
+        rows = self.client.scan("t", self.read_timestamp(), columns=["v"]).read_all()
+        return rows.num_rows, float(np.sum(rows.column("v").to_numpy()))
+
+    def look(self) -> int:
+        """Its memory that no file stands behind, now."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+        self.anonymous_bytes = max(self.anonymous_bytes, found)
+        return found
+
+    def processor_seconds(self) -> float:
+        """What the node has used of processors."""
+        return processor_seconds(self._process.pid)
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def configured(folder: Path, **buffer: float) -> tuple[Path, Path]:
+    """A new lake with the empty table `t`, and the files of a node of it: its own, and the topology."""
+    folder.mkdir(parents=True)
+    lake = App(settings.load(environ={})).init_lake(str(folder / "lake"))
+    lake.create_table("t", SCHEMA, actor="bench", primary_key=["id"], format_version=3)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    topology = folder / "topology.toml"
+    topology.write_text(
+        f'virtual_nodes = {VIRTUAL_NODES}\n[[nodes]]\nname = "a"\nhost = "127.0.0.1"\nport = {port}\n'
+        f'virtual_nodes = ["0-{VIRTUAL_NODES - 1}"]\n'
+    )
+    config = folder / "node.toml"
+    config.write_text(
+        f'name = "a"\nlake = "{folder / "lake"}"\ntopology = "topology.toml"\ndirectory = "a"\ntables = ["t"]\n'
+        "[buffer]\n" + "".join(f"{name} = {value}\n" for name, value in buffer.items())
+    )
+    return config, topology
+
+
+@contextmanager
+def fed_node(folder: Path, **buffer: float) -> Iterator[Fed]:
+    """A node in a new lake in the folder, until the block ends."""
+    config, topology = configured(folder, **buffer)
+    command = [sys.executable, "-m", "bench.ingest_node", str(config)]
+    with (folder / "node.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "READY":
+            raise RuntimeError(f"the node did not start: {(folder / 'node.log').read_text()[-2000:]}")
+        fed = Fed(process, Topology.load(topology))
+        _wait_for_time(fed)
+        with fed.client:
+            yield fed
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_time(fed: Fed) -> None:
+    """Somebody must keep the time before anything can begin."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            fed.read_timestamp()
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+@contextmanager
+def watched(fed: Fed, every_seconds: float = 0.25) -> Iterator[None]:
+    """Look at the node's memory again and again while the block lasts."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every_seconds):
+            fed.look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
