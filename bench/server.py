@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +24,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-import uvicorn
-from fastapi import FastAPI
 from pyiceberg.catalog.rest import RestCatalog
 
 from bench.measure import Result, compare_rates
@@ -36,7 +33,6 @@ from headwater.devservices import Endpoint
 from headwater.devservices.nessie import _java
 from headwater.kernel import artifacts, settings
 from headwater.kernel.clock import SystemClock
-from headwater.server.iceberg.router import router
 
 BUCKET, PEER_BUCKET = "bench-ours", "bench-peer"
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "v": pa.array([f"value {number}" for number in range(100)])})
@@ -68,24 +64,28 @@ def loads_and_appends() -> list[Result]:
 
 
 def five_tables() -> list[Result]:
-    """One request that changes five tables, against five that change one each, on the same server and folder."""
-    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
-        lake = App(settings.load(environ={})).init_lake(folder)
-        app = FastAPI()
-        app.include_router(router(lake, lambda *_: "bench"))
-        with _listening(app) as uri:
-            catalog = RestCatalog("bench", uri=uri)
-            for name in TABLES:
-                catalog.create_table(f"default.{name}", ROWS.schema)
-            client = _Changes(uri)
-            return [compare_rates("server-five-tables", client.together, client.apart, count=10, rounds=7, goal=3.0)]
+    """One request that changes five tables, against five that change one each, on the same server: folder and S3."""
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder, _serving(folder, {}) as uri:
+        found = [_together_and_apart("server-five-tables-folder", uri, {})]
+    with _servers() as (_, endpoint, _), _ours(endpoint) as uri:
+        return [*found, _together_and_apart("server-five-tables-s3", uri, _s3_settings(endpoint))]
+
+
+def _together_and_apart(name: str, uri: str, more: dict[str, str]) -> Result:
+    catalog = RestCatalog("bench", uri=uri, **more)
+    for table in TABLES:
+        catalog.create_table(f"default.{table}", ROWS.schema)
+    client = _Changes(uri)
+    return compare_rates(name, client.together, client.apart, count=10, rounds=7, goal=3.0)
 
 
 class _Changes:
     """Sets a property of five tables, over one connection that stays open."""
 
     def __init__(self, uri: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(uri).netloc, timeout=60)
+        place = urlsplit(uri)
+        self._connection = http.client.HTTPConnection(place.netloc, timeout=60)
+        self._prefix = place.path
         self._number = 0
 
     def together(self) -> None:
@@ -102,7 +102,7 @@ class _Changes:
         return f'"updates":[{{"action":"set-properties","updates":{{"n":"{self._number}"}}}}]'
 
     def _post(self, path: str, body: str) -> None:
-        self._connection.request("POST", path, body, {"Content-Type": "application/json"})
+        self._connection.request("POST", self._prefix + path, body, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()
         text = answer.read()
         if answer.status >= 300:
@@ -120,9 +120,13 @@ def _append(catalog: RestCatalog) -> Callable[[], object]:
 
 
 def _catalog(uri: str, endpoint: Endpoint) -> RestCatalog:
+    return RestCatalog("bench", uri=uri, **_s3_settings(endpoint))
+
+
+def _s3_settings(endpoint: Endpoint) -> dict[str, str]:
     keys = {"s3.access-key-id": endpoint.access_key_id or "", "s3.secret-access-key": endpoint.secret_access_key or ""}
     more = {"s3.endpoint": endpoint.url, "s3.region": "us-east-1", "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    return RestCatalog("bench", uri=uri, **keys, **more)
+    return keys | more
 
 
 @contextmanager
@@ -141,18 +145,22 @@ def _servers() -> Iterator[tuple[Path, Endpoint, Endpoint]]:
 
 @contextmanager
 def _ours(endpoint: Endpoint) -> Iterator[str]:
-    """`headwater serve`, in a process of its own as Nessie is."""
     environ = {
         "HEADWATER_STORAGE_S3_ENDPOINT": endpoint.url,
         "HEADWATER_STORAGE_S3_ACCESS_KEY_ID": endpoint.access_key_id or "",
         "HEADWATER_STORAGE_S3_SECRET_ACCESS_KEY": endpoint.secret_access_key or "",
-        "HEADWATER_LOG_LEVEL": "warning",
     }
-    url = f"s3://{BUCKET}/lake"
+    with _serving(f"s3://{BUCKET}/lake", environ) as uri:
+        yield uri
+
+
+@contextmanager
+def _serving(url: str, environ: dict[str, str]) -> Iterator[str]:
+    """`headwater serve` of a new lake, in a process of its own as Nessie is."""
     App(settings.load(environ=environ)).init_lake(url)
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as home:
         argv = [sys.executable, "-m", "headwater", "serve", url, "--port", "0", "--json"]
-        variables = {**os.environ, **environ, "HEADWATER_HOME": home}
+        variables = {**os.environ, **environ, "HEADWATER_LOG_LEVEL": "warning", "HEADWATER_HOME": home}
         with subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
@@ -160,23 +168,6 @@ def _ours(endpoint: Endpoint) -> Iterator[str]:
                 yield f"{json.loads(told)['address']}/iceberg"
             finally:
                 process.terminate()
-
-
-@contextmanager
-def _listening(app: FastAPI) -> Iterator[str]:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        CLOCK.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
 
 
 @contextmanager
