@@ -30,6 +30,7 @@ from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 
 VIRTUAL_NODES = 2  # as many as cores
 TIMEOUT_SECONDS = 600.0
+BEGUN_AT_ONCE = 50
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -97,6 +98,22 @@ class Fed:
             answers = self.client.node.StreamUpdateRecord(requests, timeout=TIMEOUT_SECONDS)
             for each, _ in zip(begun, answers, strict=True):
                 yield each
+
+    def paced(self, batches: Sequence[Batch], due: Sequence[float]) -> Iterator[Any]:
+        """Sends each batch when it is due, all in one stream; gives the commit of each, which is under way."""
+        begun: list[pb.BeginTransactionResponse] = []
+
+        def requests() -> Iterator[pb.UpdateRecordRequest]:
+            for number, (batch, at) in enumerate(zip(batches, due, strict=True)):
+                if number == len(begun):
+                    begun.extend(self.begin(min(BEGUN_AT_ONCE, len(batches) - number)))
+                time.sleep(max(0.0, at - time.perf_counter()))
+                yield self.message(batch, begun[number].timestamp)
+
+        with translated(self.client.address):
+            for number, _ in enumerate(self.client.node.StreamUpdateRecord(requests(), timeout=TIMEOUT_SECONDS)):
+                request = pb.CommitTransactionRequest(transaction_id=begun[number].transaction_id)
+                yield self.client.time.CommitTransaction.future(request, timeout=TIMEOUT_SECONDS)
 
     def load(self, keys: int) -> float:
         """Seconds for all keys, from nothing."""

@@ -55,7 +55,7 @@ def upserts(keys: int = SMALL, rows: int = ROWS) -> list[Result]:
         except (HeadwaterError, OSError, subprocess.SubprocessError) as error:
             note(f"ingest-flink is left out: Flink cannot be had here: {error}")
             return []
-        with fed_node(folder / "node") as fed, _flink(folder / "peer", jars) as peer:
+        with fed_node(folder / "node", flush_seconds=5) as fed, _flink(folder / "peer", jars) as peer:
             side = Side(fed, keys)
             note(f"Flink loads them in {peer.load(keys):.1f} s")
             peer.upsert(keys, keys // 5)

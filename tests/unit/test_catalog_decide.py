@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.catalog import names
 from headwater.catalog.embedded.decide import (
     commit_time,
     found_branch,
@@ -109,6 +110,13 @@ class TestKeys:
             TableKey(("default",), "a.b")
         with pytest.raises(UsageError, match="holds a dot"):
             TableKey(("a.b",), "t")
+
+    def test_keys_of_no_sane_size_are_not_remembered(self) -> None:
+        names._objection_to_elements.cache_clear()
+        for text in (".".join("a" * 21), "a" * 501, "b" * 100_000, "a." * 1000):
+            with pytest.raises(UsageError, match=r"more than 20|longer than 500"):
+                TableKey.parse(text)
+        assert names._objection_to_elements.cache_info().currsize == 0
 
     def test_the_limits_themselves_are_fine(self) -> None:
         assert len(TableKey.parse(".".join("a" * 20)).elements) == 20

@@ -327,23 +327,124 @@ def test_a_volume_that_is_mounted_within_the_store_takes_objects(
     assert is_folder == [False, False, True]  # the copy, too, is synced before it has its name
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT])
 def test_who_may_write_to_a_folder_of_the_store_alone_writes_there(
-    store: FileStore, monkeypatch: pytest.MonkeyPatch
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     store.put("mine/x", b"1", Create())
     real = os.open
 
     def refused(path: Path, flags: int, *more: int) -> int:
         if flags & os.O_CREAT and Path(path).parent == store.root:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise OSError(code, os.strerror(code))
         return real(path, flags, *more)
 
     monkeypatch.setattr(os, "open", refused)
     store.put("mine/x", b"2", Overwrite())
     store.put("mine/y", b"3", Create())
     assert [store.get(f"mine/{name}").data for name in "xy"] == [b"2", b"3"]
-    with pytest.raises(ForbiddenError):
+    with pytest.raises(StorageError if code in (errno.ENOSPC, errno.EDQUOT) else ForbiddenError):
         store.put("z", b"4", Create())
+
+
+def differ_by_group(folder: Path, _: pytest.MonkeyPatch) -> None:
+    folder.chmod(folder.stat().st_mode | stat.S_ISGID)
+
+
+def differ_by_permissions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attribute(path: Path, name: str) -> bytes:
+        if Path(path) == folder and name == "system.posix_acl_default":
+            return b"others than at home"
+        raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
+
+    monkeypatch.setattr(os, "getxattr", attribute, raising=False)
+
+
+def differ_by_volume(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.stat
+
+    def other_device(path: Path, **more: bool) -> os.stat_result:
+        status = list(real(path, **more))
+        status[stat.ST_DEV] += path == folder
+        return os.stat_result(status)
+
+    monkeypatch.setattr(Path, "stat", other_device)
+
+
+@pytest.mark.parametrize("differ", [differ_by_group, differ_by_permissions, differ_by_volume])
+def test_a_file_is_made_where_it_gets_what_its_folder_gives(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, differ: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
+    """Its group and permissions stay those of the folder that it was made in, whatever names it gets later."""
+    store.put("shared/x", b"1", Create())
+    store.put("alike/x", b"1", Create())
+    differ(store.root / "shared", monkeypatch)
+    for folder, made_in in [("shared", store.root / "shared"), ("alike", store.root)]:
+        prepared = store.prepare(f"{folder}/y", b"2")
+        assert [path.parent for path in store.root.rglob("*.tmp")] == [made_in]
+        prepared.create()
+        assert store.get(f"{folder}/y").data == b"2"
+
+
+def test_without_extended_attributes_folders_are_alike(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "getxattr", raising=False)
+    store.prepare("a/x", b"1")
+    assert [path.parent for path in store.root.rglob("*.tmp")] == [store.root]
+
+
+def test_a_folder_that_was_removed_while_it_was_empty_is_made_again(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = store.prepare("a/b/x", b"1")
+    (store.root / "a" / "b").rmdir()
+    (store.root / "a").rmdir()
+    synced: list[Path] = []
+    monkeypatch.setattr(store._folders, "sync", synced.append)
+    prepared.create()
+    assert synced == [store.root, store.root / "a"]
+    assert store.get("a/b/x").data == b"1"
+
+
+@pytest.mark.parametrize("when", ["before the lock", "in the lock"])
+@pytest.mark.parametrize("mode", [Overwrite(), Update("etag")])
+def test_a_folder_that_is_removed_under_a_replace(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, when: str, mode: PutMode
+) -> None:
+    """An overwrite finds its way; an update finds that its object is gone."""
+    folder = store.root / "a"
+    store.put("a/x", b"1", Create())
+    store.delete("a/x")
+    real, locked = fcntl.flock, list[int]()
+
+    def lock(descriptor: int, operation: int) -> None:
+        real(descriptor, operation)
+        locked.append(os.fstat(descriptor).st_ino)
+
+    def gone(*_: object) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(fcntl, "flock", lock)
+        folder.rmdir()
+
+    if when == "before the lock":
+        real_temporary = store._temporary
+
+        def temporary(target: Path, data: bytes) -> Path:
+            made = real_temporary(target, data)
+            gone()
+            return made
+
+        monkeypatch.setattr(store, "_temporary", temporary)
+    else:
+        monkeypatch.setattr(store, "_compare", gone)
+        monkeypatch.setattr(file, "clear_empty", gone)
+    if isinstance(mode, Overwrite):
+        store.put("a/x", b"2", mode)
+        assert store.get("a/x").data == b"2"
+    else:
+        with pytest.raises(PreconditionFailedError):
+            store.put("a/x", b"2", mode)
+    assert locked == [folder.stat().st_ino]  # the new folder's lock, not that of the one that is gone
+    assert list(store.root.rglob("*.tmp")) == []
 
 
 def test_s11_a_prepared_file_that_cannot_be_made_durable_is_an_unknown_outcome(store: FileStore) -> None:
@@ -436,6 +537,26 @@ def test_a_prepared_file_stays_while_its_link_may_be_tried_again(
     prepared.create()
     prepared.settle()
     assert [path.name for path in (store.root / "a").iterdir()] == ["x"]
+
+
+def test_a_prepared_file_stays_when_the_link_of_its_copy_may_be_tried_again(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrying = RetryingStore(store, Retry(RetryPolicy(attempts=3), ManualClock(), seeded(1)))
+    prepared = retrying.prepare("mounted/x", b"1")
+    real, tries = os.link, [errno.EINTR, errno.EAGAIN]
+
+    def link(source: Path, target: Path) -> None:
+        if source.parent != target.parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        if tries:
+            raise OSError(tries.pop(), "not now")
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    prepared.create()
+    assert [path.name for path in store.root.rglob("*") if path.is_file()] == ["x"]
+    assert tries == []
 
 
 @pytest.mark.hazard("S11")

@@ -30,7 +30,7 @@ from headwater.ingest.lifecycle import NodeFailedError
 from headwater.ingest.model import Position, Stream
 from headwater.ingest.visibility import delete_rows
 from headwater.ingest.visibility.model import BelowBaseError
-from tests.unit.ingest_world import SCHEMA, IngestWorld, ingest_world
+from tests.unit.ingest_world import SCHEMA, IngestWorld, field, ingest_world
 
 KEYS = st.integers(0, 14)
 ROWS = st.fixed_dictionaries({"id": KEYS, "v": st.one_of(st.none(), st.text(max_size=3))})
@@ -330,7 +330,7 @@ def batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
         (wrong(table="other"), BadRequestError, "table other is unknown"),
         (wrong(key_timestamp=4), BadRequestError, "timestamp 4"),
         (wrong(virtual_node=3), WrongNodeError, "virtual node 3"),
-        (wrong(virtual_node=99), WrongNodeError, "virtual node 99"),
+        (wrong(virtual_node=99), BadRequestError, "virtual node 99"),
         (wrong(inserts=batch({"id": pa.array([1])})), BadRequestError, "column v of t is missing"),
         (
             wrong(inserts=batch({"id": pa.array([1]), "v": pa.array(["a"]), "x": pa.array([1])})),
@@ -420,3 +420,17 @@ def test_clients_side_by_side(tmp_path: Path) -> None:
 def home(world: IngestWorld, key: int) -> int | None:
     updates = world.request(1, deletes=[{"id": key}]).updates
     return updates[0].virtual_node if updates else None
+
+
+@pytest.mark.parametrize("mask", [None, pa.array([True])])
+def test_a_required_part_of_a_nested_value_is_not_null(tmp_path: Path, mask: pa.Array | None) -> None:
+    inner = pa.struct([field("x", pa.int64(), 3, nullable=False)])
+    schema = pa.schema([field("id", pa.int64(), 1, nullable=False), field("s", inner, 2)])
+    with ingest_world(tmp_path, schema=schema) as world:
+        key = next(each for each in range(64) if world.is_here({"id": each}))
+        part = pa.StructArray.from_arrays([pa.array([None], pa.int64())], fields=list(inner), mask=mask)
+        rows = pa.RecordBatch.from_arrays([pa.array([key], pa.int64()), part], schema=schema)
+        home = int(world.topology.virtual_nodes_of(encode(rows, ("id",)))[0])
+        with pytest.raises(BadRequestError, match="a required part of column s"):
+            world.node.applier.apply(UpdateRequest(Position(1, 0), (TableUpdate("t", home, 1, inserts=rows),)))
+        assert (world.node.flush(), world.rows(1)) == (0, [])

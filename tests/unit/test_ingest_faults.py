@@ -45,7 +45,7 @@ INDEX_CALLS = (
     "delete_main_index_range",
 )
 NEW = ["allocate", "append", "put_main_index_entries"]
-# The calls of each order, as the issue has them; all keys are resolved first, those of the other parts for nothing.
+# The calls of each order, as the head of apply has them. All keys are resolved first, of the other parts for nothing.
 RESOLVE = ["resolve_primary"] * 3
 ORDERS = {
     "delete": [*RESOLVE, "visibility", "tombstone_primary_resolved"],
@@ -240,7 +240,7 @@ def run(folder: Path, order: str, faults: dict[int, bool], *, is_watched: bool =
     return calls
 
 
-def test_the_orders_are_those_of_the_issue(tmp_path: Path) -> None:
+def test_the_orders_are_those_that_apply_names(tmp_path: Path) -> None:
     for order, wanted in (ORDERS | TOGETHER).items():
         assert run(tmp_path / order, order, {}, is_watched=True).made == wanted
 

@@ -65,18 +65,18 @@ def seen(world: IngestWorld, timestamp: int) -> dict[int, str]:
 # Requests.
 
 
-@pytest.mark.parametrize("timestamp", [2**63, 2**64 - 1])
+@pytest.mark.parametrize("timestamp", [2**63 - 1, 2**63, 2**64 - 1])
 def test_a_timestamp_that_no_column_holds_is_refused(world: IngestWorld, timestamp: int) -> None:
     """The message has 64 bits for it, and columns have 63: it must not get as far as the first effect."""
     world.node.applier.apply(world.request(1, inserts=[row(K0[0])]))
     with pytest.raises(BadRequestError, match="is no timestamp"):
         world.node.applier.apply(world.request(timestamp, deletes=ids(K0[0]), inserts=[row(K0[1])]))
     assert world.node.lifecycle.state is LifecycleState.READY
-    assert seen(world, 2**63 - 1) == {K0[0]: "a"}
+    assert seen(world, 2**63 - 2) == {K0[0]: "a"}
 
 
 def test_the_last_timestamp_there_is(world: IngestWorld) -> None:
-    last = 2**63 - 1
+    last = 2**63 - 2
     world.node.applier.apply(world.request(1, inserts=[row(K0[0])]))
     world.node.applier.apply(world.request(last, deletes=ids(K0[0]), inserts=[row(K0[1])]))
     for _ in range(2):

@@ -353,6 +353,14 @@ def test_columns_are_compared_by_name_type_and_id(scanned: list[pa.Field], is_sa
         refuse_other_columns("t", "a", pa.schema(scanned), wanted)
 
 
+def test_another_table_that_got_the_name_is_not_the_nodes(fed: Fed) -> None:
+    fed.write(3, inserts=[{"id": 4, "v": "old"}])
+    fed.lake.lake.apply("drop table t", actor="tests")
+    fed.lake.create("t", [], schema=SCHEMA)
+    with pytest.raises(NodesDifferError, match=r"another table that was called default\.t"):
+        fed.ask("select * from t")
+
+
 def test_a_schema_that_changed_since_is_refused(fed: Fed) -> None:
     metadata = fed.lake.table("t").metadata
     renamed = Schema(

@@ -249,7 +249,7 @@ REQUESTS: dict[str, tuple[Callable[[Served], Any], StatusCode, str]] = {
     ),
     "a virtual node that is none": (
         lambda s: s.send(s.update(virtual_node=1 << 31)),
-        FAILED,
+        INVALID,
         "virtual node 2147483648",
     ),
     "a row of another virtual node": (

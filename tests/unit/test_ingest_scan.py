@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.ingest.model import TIMESTAMP_COLUMN, TableShape
+from headwater.ingest.apply.model import BadRequestError, TableUpdate, UpdateRequest
+from headwater.ingest.keys import encode
+from headwater.ingest.model import TIMESTAMP_COLUMN, Position, TableShape
 from headwater.ingest.scan.decide import Ages, ages_of, may_hold
 from headwater.ingest.scan.footers import Footers
-from headwater.ingest.scan.model import Comparison, Predicate
+from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 from headwater.ingest.visibility.model import BelowBaseError
 from tests.unit.ingest_world import IngestWorld, field, ingest_world
 
@@ -217,3 +219,36 @@ def test_what_a_row_group_may_hold(comparison: Comparison, literal: int | None, 
     dotted = group_of(**{"x.y": [3, 7]})
     assert may_hold([Predicate("x.y", comparison, literal)], shape, dotted), "a dot says nothing of which column it is"
     assert may_hold([], shape, dotted)
+
+
+def test_moments_that_python_has_no_year_for(tmp_path: Path) -> None:
+    schema = pa.schema([field("id", pa.int64(), 1, nullable=False), field("at", pa.timestamp("us", tz="UTC"), 2)])
+    with ingest_world(tmp_path, schema=schema) as world:
+        keys = [each for each in range(64) if world.is_here({"id": each})]
+        homes = world.topology.virtual_nodes_of(encode(world.batch([{"id": each} for each in keys]), ("id",)))
+        here = [key for key, home in zip(keys, homes, strict=True) if home == homes[0]][:2]
+        moments = pa.array([5, 2**60], pa.timestamp("us", tz="UTC"))
+        rows = pa.RecordBatch.from_arrays([pa.array(here, pa.int64()), moments], schema=schema)
+        update = TableUpdate("t", int(homes[0]), 1, inserts=rows)
+        world.node.applier.apply(UpdateRequest(Position(1, 0), (update,)))
+        late = ScanRequest("t", 1, predicates=(Predicate("at", Comparison.GREATER, 3),))
+        for _ in range(2):
+            assert sum(batch.num_rows for batch in world.node.scan(late)[1]) == 2
+            world.node.flush()
+
+
+def test_a_scan_of_no_columns_is_refused(world: IngestWorld) -> None:
+    with pytest.raises(BadRequestError, match="no column of t"):
+        world.node.scan(ScanRequest("t", 1, columns=()))
+
+
+def test_few_rows_of_many_appends_are_one_batch(tmp_path: Path) -> None:
+    with ingest_world(tmp_path, schema=SCHEMA) as world:
+        wanted = [each for each in range(200) if world.is_here({"id": each})]
+        for timestamp, key in enumerate(wanted, 1):
+            world.node.applier.apply(world.request(timestamp, inserts=[{"id": key}]))
+        found = list(world.node.scan(ScanRequest("t", len(wanted)))[1])
+        assert sorted(each["id"] for each in world.rows(3)) == wanted[:3]
+    assert sorted(key for batch in found for key in batch.column("id").to_pylist()) == wanted
+    segments = [each for buffer in world.node.buffers.all() for each in buffer.segments()]
+    assert len(found) == sum(len(each.blocks) for each in segments) < len(wanted)

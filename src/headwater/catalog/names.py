@@ -39,7 +39,7 @@ def looks_like_hash(text: str) -> bool:
 
 def check_elements(elements: tuple[str, ...]) -> None:
     """Refuse what cannot be the elements of a key."""
-    reason = _objection_to_elements(elements)
+    reason = _objection_to_size(elements) or _objection_to_elements(elements)
     if reason:
         shown = ".".join(elements)
         raise UsageError(
@@ -72,12 +72,19 @@ def _objection_to_ref(name: str) -> str | None:
     return "it looks like a commit's hash" if looks_like_hash(name) else None
 
 
+def _objection_to_size(elements: tuple[str, ...]) -> str | None:
+    """Judged first and not remembered: what is remembered must not be of any size that a caller likes."""
+    if len(elements) > MOST_ELEMENTS:
+        return f"it has more than {MOST_ELEMENTS} parts"
+    if sum(map(len, elements)) > LONGEST_KEY_BYTES:
+        return f"it is longer than {LONGEST_KEY_BYTES} bytes"
+    return None
+
+
 @lru_cache(maxsize=4096)
 def _objection_to_elements(elements: tuple[str, ...]) -> str | None:
     if not elements or not all(elements):
         return "a part of it is empty"
-    if len(elements) > MOST_ELEMENTS:
-        return f"it has more than {MOST_ELEMENTS} parts"
     if any(has_control_characters(element) for element in elements):
         return "it has control characters"
     if not all(_is_unicode(element) for element in elements):

@@ -165,7 +165,7 @@ def index(table: str, key: tuple[str, ...], address: str, as_json: bool) -> None
 
 @node.command()
 @click.argument("table")
-@click.option("--at", type=click.IntRange(0, 2**63 - 1), required=True, help="The timestamp to read at.")
+@click.option("--at", type=click.IntRange(0, 2**63 - 2), required=True, help="The timestamp to read at.")
 @click.option("--column", "columns", multiple=True, help="Only this column; may be given several times.")
 @click.option("--limit", type=click.IntRange(0), default=100, show_default=True, help="Rows shown.")
 @address_option

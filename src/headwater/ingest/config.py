@@ -21,7 +21,7 @@ class BufferSection(_Section):
     block_rows: int = Field(1 << 16, ge=1, le=1 << 22, description="Rows of a row group.")
     segment_blocks: int = Field(16, ge=1, le=1024, description="Row groups of a file.")
     unpublished_bytes: int = Field(1 << 29, ge=1 << 20, description="What may wait for its file; more is refused.")
-    flush_seconds: float = Field(5.0, gt=0, le=86_400, description="After this time a file is made of what there is.")
+    flush_seconds: float = Field(60.0, gt=0, le=86_400, description="After this time a file is made of what there is.")
 
 
 class ServiceSection(_Section):

@@ -72,9 +72,7 @@ class Lifecycle:
     def refuse_failed(self) -> None:
         """Raise when it has failed, whatever it was before."""
         if self._failure is not None:
-            raise NodeFailedError(
-                f"the node has failed: {self._failure}", hint="start it again; it recovers from its checkpoint"
-            ) from self._failure
+            raise NodeFailedError(f"the node has failed: {self._failure}", hint="start it again") from self._failure
 
     def refuse_unless_ready(self) -> None:
         """Raise unless it is READY."""

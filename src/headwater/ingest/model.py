@@ -12,12 +12,18 @@ import pyarrow as pa
 Timestamp: TypeAlias = int
 """A position in the source's history; 0 is before everything."""
 
+MAXIMUM_TIMESTAMP = 2**63 - 2
+"""One past it, where the high watermark stands then, must still fit a column."""
+
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 TIMESTAMP_COLUMN = "_headwater_commit_ts"
 """The hidden column of every data file: when its row was committed."""
+
+TABLE_MARK = b"headwater.table"
+"""The key in the schema of a scan under which the table's UUID is."""
 
 TIMESTAMP_FIELD_ID = 2_147_480_001
 """Its Iceberg field id: in no table's schema, so that engines leave it out."""
@@ -46,7 +52,8 @@ class Position:
 class TableShape:
     """A table as the node takes it. Fields carry their Iceberg ids (`PARQUET:field_id`).
 
-    `folder` is where its files are in the node's store; the file table knows it as `path_id`.
+    `folder` is where its files are in the node's store; the file table knows it as `path_id`. `uuid` tells it from
+    another table that gets its name.
     """
 
     id: int
@@ -56,6 +63,7 @@ class TableShape:
     path_id: int
     folder: str
     version: int = 1
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Node:
         index: LocalIndex,
         clock: Clock,
         limits: BufferLimits = BufferLimits(),  # noqa: B008  (frozen)
-        flush_seconds: float = 5.0,
+        flush_seconds: float = 60.0,
     ) -> None:
         self.name = name
         self.topology = topology
@@ -256,7 +256,7 @@ class Node:
         self._refuse_elsewhere(virtual_node)
         view = self.buffers.add(Stream(shape.id, virtual_node), shape).view()
         columns = [*shape.schema.names, TIMESTAMP_COLUMN]
-        rows = (rows for block in view.blocks for rows in rows_of_block(block, columns, timestamp, None, shape.schema))
+        rows = (rows for block in view.blocks for rows in rows_of_block(block, columns, timestamp, (), shape.schema))
         return sorted({block.file_id for block in view.blocks}), shape.schema, rows
 
     def add_write_buffer(self, table: str, virtual_node: int) -> None:

@@ -138,7 +138,9 @@ def shape_of(name: str, surroundings: Surroundings, files: FileTable) -> TableSh
     if not set(schema.identifier_field_ids) <= {field.field_id for field in schema.fields}:
         raise UsageError(f"a column of the key of {name} is nested", hint="keys are columns of the table itself")
     path = files.add_path(number, folder)
-    return TableShape(number, name, arrow, key, path.path_id, folder, metadata.current_schema_id)
+    return TableShape(
+        number, name, arrow, key, path.path_id, folder, metadata.current_schema_id, str(metadata.table_uuid)
+    )
 
 
 def refuse_two_names(tables: Mapping[str, TableShape]) -> None:

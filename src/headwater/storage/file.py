@@ -202,10 +202,13 @@ class FileStore:
         return file
 
     def _link(self, path: str, target: Path, temporary: Path) -> None:
-        try:
+        def link() -> None:
             hit(Failpoint.FILE_PUT_TEMPORARY_SYNCED)
             clear_empty(target)
             self._folders.give_name(temporary, target, os.link)
+
+        try:
+            self._folders.in_folder(target.parent, temporary, link)
         except FileExistsError:
             raise self._taken(path, target) from None
 
@@ -218,7 +221,8 @@ class FileStore:
         if isinstance(mode, Update) and not target.parent.is_dir():
             raise PreconditionFailedError(self.name, path, f"at etag {mode.etag}")
         temporary = self._temporary(target, data)
-        try:
+
+        def rename() -> None:  # a folder that was made again is another one to lock and to compare in
             with self._folders.locked(target.parent):
                 if isinstance(mode, Update):
                     self._compare(path, target, mode.etag)
@@ -228,6 +232,9 @@ class FileStore:
                 with self._done(path):
                     hit(Failpoint.FILE_UPDATE_RENAMED)
                     self._folders.sync(target.parent)
+
+        try:
+            self._folders.in_folder(target.parent, temporary, rename)
         except BaseException:
             _remove(temporary)
             raise

@@ -1,8 +1,10 @@
 """Folders that survive a crash and keep processes apart: what the file backend is made of.
 
 A temporary file is written and synced before anybody can see it under another name; a new folder is made known to
-the one above it. All temporary files are in one folder, and move to where they belong by getting their names: a file
+the one above it. Temporary files are in one folder, and move to where they belong by getting their names: a file
 system looks for room for a new file near its folder, and ext4 takes long to find it where files were deleted lately.
+A file keeps the group and the permissions that it was made with: for a folder that gives others, or is on another
+volume, it is made in that folder itself.
 
 The lock is `flock` on the folder itself: it dies with its holder, there is no lock file that somebody could delete, and
 after taking it the holder makes sure that the folder it locked is still the one at that path.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +26,7 @@ from headwater.storage.errors import TransientError
 from headwater.storage.paths import RESERVED_PREFIX
 
 LOCK_TIMEOUT_SECONDS = 10.0
+_NO_ROOM_AT_HOME = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
 class Folders:
@@ -36,12 +40,29 @@ class Folders:
 
     def write_temporary(self, folder: Path, data: bytes) -> Path:
         """A synced file that nobody can list or address; the folder that it is for is made if it is missing."""
-        if not folder.exists():
-            self._make(folder)
         try:
-            return self._write(self._home, data)
-        except PermissionError:  # whoever may write to the folder alone writes there
-            return self._write(folder, data)
+            status = folder.stat()
+        except FileNotFoundError:
+            self._make(folder)
+            status = folder.stat()
+        if folder != self._home and self._is_like_home(folder, status):
+            try:
+                return self._write(self._home, data)
+            except OSError as error:  # whoever may write to the folder alone writes there
+                if error.errno not in _NO_ROOM_AT_HOME:
+                    raise
+        return self._write(folder, data)
+
+    def in_folder(self, folder: Path, temporary: Path, step: Callable[[], None]) -> None:
+        """Take a step that needs the folder; if somebody removed it while it was empty, make it and take it again."""
+        try:
+            step()
+        except FileNotFoundError:
+            if not temporary.exists():
+                raise
+            if not folder.exists():  # or another has made it meanwhile
+                self._make(folder)
+            step()
 
     def give_name(self, temporary: Path, target: Path, give: Callable[[Path, Path], None]) -> None:
         """Give the file its name, by a link or a rename; by way of a copy where another volume is mounted between."""
@@ -54,9 +75,15 @@ class Folders:
             try:
                 give(copied, target)
             finally:
-                for each in (copied, temporary):
-                    with suppress(OSError):
-                        each.unlink()
+                with suppress(OSError):
+                    copied.unlink()
+            with suppress(OSError):  # not before: without a name, it may be tried again
+                temporary.unlink()
+
+    def _is_like_home(self, folder: Path, status: os.stat_result) -> bool:
+        """Whether a file made at home is what it would be if it were made in the folder."""
+        same = _volume_and_group(status) == _volume_and_group(self._home.stat())
+        return same and _default_permissions(folder) == _default_permissions(self._home)
 
     def _write(self, folder: Path, data: bytes) -> Path:
         temporary = folder / f"{RESERVED_PREFIX}{self._randomness.randbytes(12).hex()}.tmp"
@@ -121,6 +148,20 @@ class Folders:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+
+
+def _volume_and_group(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_gid, status.st_mode & stat.S_ISGID
+
+
+def _default_permissions(folder: Path) -> bytes | None:
+    """The access control list that new files in the folder get; None where there is none, or no such thing."""
+    if not hasattr(os, "getxattr"):
+        return None
+    try:
+        return os.getxattr(folder, "system.posix_acl_default")
+    except OSError:
+        return None
 
 
 def clear_empty(folder: Path) -> None:

@@ -18,8 +18,7 @@ from headwater.ingest.apply.model import (
     WrongNodeError,
 )
 from headwater.ingest.keys import NO_KEYS, Keys, encode, virtual_nodes
-from headwater.ingest.model import Position, Stream, TableShape
-from headwater.ingest.visibility.decide import MAXIMUM_TIMESTAMP
+from headwater.ingest.model import MAXIMUM_TIMESTAMP, Position, Stream, TableShape
 
 _TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BYTES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
@@ -68,6 +67,10 @@ def _change(
         raise BadRequestError(
             f"keys of {update.table} say timestamp {update.key_timestamp}, the request {position.timestamp}",
             hint="all effects of one transaction carry its timestamp",
+        )
+    if not 0 <= update.virtual_node < virtual_node_count:
+        raise BadRequestError(
+            f"there is no virtual node {update.virtual_node}", hint=f"0 to {virtual_node_count - 1}, by the topology"
         )
     if update.virtual_node not in owned:
         raise WrongNodeError(
@@ -155,8 +158,20 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, shape: TableShape, part: s
                 f"column {field.name} of {shape.name} is null in row {_first_null(column)} of {part}",
                 hint="it is part of the key" if field.name in shape.key else "it is required",
             )
+        if pa.types.is_nested(field.type):
+            _refuse_null_parts(column, field, shape, part)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _refuse_null_parts(column: pa.Array, field: pa.Field, shape: TableShape, part: str) -> None:
+    """Arrow looks at required parts of nested values when it casts; who writes files does when it is too late."""
+    try:
+        column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise BadRequestError(
+            f"a required part of column {field.name} of {shape.name} is null in {part}", hint=str(error)
+        ) from error
 
 
 def _widened(column: pa.Array, wanted: pa.DataType) -> pa.Array:

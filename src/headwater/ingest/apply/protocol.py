@@ -229,7 +229,7 @@ class Applier:
             self._lifecycle.fail(error)
             raise NodeFailedError(
                 f"what a failed request had begun could not be undone: {error}",
-                hint="start the node again; it recovers from its checkpoint",
+                hint="start the node again",
             ) from error
 
     def _tombstone(self, buffer: StreamBuffer, keys: Keys, found: Resolved, timestamp: Timestamp) -> None:

@@ -39,6 +39,8 @@ class BlockView:
     row_group: int
     rows: pa.Table
     visibility: RowGroupVisibility
+    max_timestamp: Timestamp
+    """None of its rows was committed later."""
 
 
 @dataclass(frozen=True, slots=True)

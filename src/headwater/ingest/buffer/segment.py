@@ -31,6 +31,7 @@ class Block:
         self.physical_size = 0
         self.visible_size = 0
         self.size_bytes = 0
+        self.max_timestamp: Timestamp = 0
         self._schema = schema
         self._batches: list[pa.RecordBatch] = []
         self._small = 0
@@ -47,7 +48,7 @@ class Block:
         """Whether an append was neither published nor hidden."""
         return bool(self._pending)
 
-    def append(self, rows: pa.RecordBatch, first_row_id: int) -> RowRange:
+    def append(self, rows: pa.RecordBatch, timestamp: Timestamp, first_row_id: int) -> RowRange:
         """Take rows that nobody sees yet."""
         if self._small == _MERGED_TOGETHER:
             self._merge()
@@ -56,6 +57,7 @@ class Block:
         self._small += 1
         self.physical_size += rows.num_rows
         self.size_bytes += rows.nbytes
+        self.max_timestamp = max(self.max_timestamp, timestamp)
         self._pending.append((offset, rows.num_rows))
         return RowRange(first_row_id, rows.num_rows, self.file_id, self.row_group, offset)
 
@@ -77,7 +79,7 @@ class Block:
     def view(self) -> BlockView:
         """Its visible prefix."""
         rows = pa.Table.from_batches(self._batches, self._schema).slice(0, self.visible_size)
-        return BlockView(self.file_id, self.row_group, rows, self.visibility)
+        return BlockView(self.file_id, self.row_group, rows, self.visibility, self.max_timestamp)
 
 
 class Segment:
@@ -113,7 +115,7 @@ class Segment:
 
     def append(self, rows: pa.RecordBatch, timestamp: Timestamp, first_row_id: int) -> RowRange:
         """Take rows into the last block, which has room for them, and keep the bounds of the file."""
-        taken = self.blocks[-1].append(rows, first_row_id)
+        taken = self.blocks[-1].append(rows, timestamp, first_row_id)
         self.min_timestamp = timestamp if self.min_timestamp is None else min(self.min_timestamp, timestamp)
         self.max_timestamp = timestamp if self.max_timestamp is None else max(self.max_timestamp, timestamp)
         self.min_row_id = first_row_id if self.min_row_id is None else min(self.min_row_id, first_row_id)

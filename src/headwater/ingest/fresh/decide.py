@@ -32,6 +32,7 @@ from pyiceberg.expressions.literals import (
 
 from headwater.catalog.model import TableKey
 from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState
+from headwater.ingest.model import TABLE_MARK
 from headwater.ingest.topology import Topology
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 
@@ -74,7 +75,14 @@ def fed_tables(topology: Topology, states: Sequence[NodeState]) -> dict[TableKey
 
 
 def refuse_other_columns(table: str, node: str, scanned: pa.Schema, wanted: pa.Schema) -> None:
-    """Raise unless a node gives the columns that the lake's table has, by name, type and field id."""
+    """Raise unless a node gives the lake's table, and its columns by name, type and field id."""
+    if _mark(scanned) != _mark(wanted):
+        raise NodesDifferError(
+            f"node {node} feeds another table that was called {table}",
+            hint="start the node again, and feed it what the new table holds",
+            table=table,
+            node=node,
+        )
     if scanned.equals(wanted) and _ids(scanned) == _ids(wanted):
         return
     raise other_columns(table, node)
@@ -123,6 +131,10 @@ def _literal(literal: Literal[Any]) -> dict[str, Any] | None:
         case DecimalLiteral():
             return {"text": f"{value:f}"}
     return None
+
+
+def _mark(schema: pa.Schema) -> bytes | None:
+    return (schema.metadata or {}).get(TABLE_MARK)
 
 
 def _ids(schema: pa.Schema) -> list[bytes | None]:

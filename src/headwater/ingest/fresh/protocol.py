@@ -31,7 +31,7 @@ from headwater.ingest.client import NodeClient, Times
 from headwater.ingest.fresh.decide import fed_tables, other_columns, pushed, refuse_other_columns
 from headwater.ingest.fresh.merging import merged
 from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState, ReadLostError
-from headwater.ingest.model import Timestamp
+from headwater.ingest.model import TABLE_MARK, Timestamp
 from headwater.ingest.topology import Node, Topology
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import HeadwaterError, UnavailableError, UsageError
@@ -140,7 +140,7 @@ class _Nodes:
         self, tables: _FreshTables, key: TableKey, columns: Sequence[str], rows: BooleanExpression
     ) -> Iterator[pa.Table]:
         wanted = tables.schemas[key]
-        return self.scan(key, pa.schema([wanted.field(name) for name in columns]), rows)
+        return self.scan(key, pa.schema([wanted.field(name) for name in columns], wanted.metadata), rows)
 
     def feed(self, key: TableKey) -> bool:
         """Whether the table is theirs."""
@@ -198,5 +198,6 @@ class _FreshTables:
             return found
         if isinstance(found, OpenView):
             raise NodesDifferError(f"nodes feed {key}, and in the lake it is a view", hint="rename the view")
-        self.schemas[key] = schema_to_pyarrow(found.metadata.schema(), include_field_ids=True)
+        columns = schema_to_pyarrow(found.metadata.schema(), include_field_ids=True)
+        self.schemas[key] = columns.with_metadata({TABLE_MARK: str(found.metadata.table_uuid).encode()})
         return OpenTable(found.metadata, data_files=frozenset())

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.ingest.apply.model import BadRequestError
-from headwater.ingest.model import TIMESTAMP_COLUMN, TableShape, Timestamp
+from headwater.ingest.model import TIMESTAMP_COLUMN, Bools, TableShape, Timestamp
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 
-_OPERATORS: dict[Comparison, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
-    Comparison.EQUAL: operator.eq,
-    Comparison.NOT_EQUAL: operator.ne,
-    Comparison.LESS: operator.lt,
-    Comparison.LESS_EQUAL: operator.le,
-    Comparison.GREATER: operator.gt,
-    Comparison.GREATER_EQUAL: operator.ge,
+_OPERATORS: dict[Comparison, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedArray]] = {
+    Comparison.EQUAL: pc.equal,
+    Comparison.NOT_EQUAL: pc.not_equal,
+    Comparison.LESS: pc.less,
+    Comparison.LESS_EQUAL: pc.less_equal,
+    Comparison.GREATER: pc.greater,
+    Comparison.GREATER_EQUAL: pc.greater_equal,
 }
+
+
+class RowTest(NamedTuple):
+    """A predicate that was found to make sense: the column, and what says of its values whether they fit."""
+
+    column: str
+    fits: Callable[[pa.ChunkedArray], pa.ChunkedArray]
 
 
 class Ages(enum.Enum):
@@ -40,6 +46,8 @@ def output_schema(request: ScanRequest, shape: TableShape) -> pa.Schema:
         return shape.schema
     for name in (*request.columns, *(each.column for each in request.predicates)):
         _refuse_unknown(name, shape)
+    if not request.columns:
+        raise BadRequestError(f"no column of {shape.name} is asked for", hint="name one, or leave columns out for all")
     if len(set(request.columns)) != len(request.columns):
         raise BadRequestError(f"a column of {shape.name} is asked for twice", hint="name each once")
     return pa.schema([shape.schema.field(name) for name in request.columns])
@@ -53,10 +61,18 @@ def columns_to_read(request: ScanRequest, schema: pa.Schema, *, has_later_rows: 
     return list(dict.fromkeys(names))
 
 
-def row_filter(predicates: Sequence[Predicate], shape: TableShape) -> pc.Expression | None:
-    """All predicates as one expression."""
-    parts = [_expression(each, shape) for each in predicates]
-    return reduce(operator.and_, parts) if parts else None
+def row_tests(predicates: Sequence[Predicate], shape: TableShape) -> tuple[RowTest, ...]:
+    """The predicates; one that does not fit the table is refused."""
+    return tuple(_row_test(each, shape) for each in predicates)
+
+
+def matching(tests: Sequence[RowTest], rows: pa.Table) -> Bools | None:
+    """Which rows fit all of the tests, and nothing where there are none; what is compared with null does not fit."""
+    if not tests:
+        return None
+    fits = reduce(pc.and_, (each.fits(rows.column(each.column)) for each in tests))
+    found: Bools = fits.fill_null(fill_value=False).to_numpy()
+    return found
 
 
 def ages_of(group: pq.RowGroupMetaData, timestamp: Timestamp) -> Ages:
@@ -96,8 +112,8 @@ def _may_hold(predicate: Predicate, shape: TableShape, column: pq.ColumnChunkMet
         return True
     try:
         return _is_within(predicate.comparison, statistics.min, statistics.max, _literal(predicate, shape).as_py())
-    except (TypeError, ValueError):
-        # Values that Python does not compare, as moments with nanoseconds.
+    except (TypeError, ValueError, OverflowError):
+        # Values that Python does not compare, as moments with nanoseconds, or has no year for.
         return True
 
 
@@ -116,14 +132,14 @@ def _is_within(comparison: Comparison, low: Any, high: Any, wanted: Any) -> bool
     return True
 
 
-def _expression(predicate: Predicate, shape: TableShape) -> pc.Expression:
+def _row_test(predicate: Predicate, shape: TableShape) -> RowTest:
     _refuse_unknown(predicate.column, shape)
-    field = pc.field(predicate.column)
     if predicate.comparison is Comparison.IS_NULL:
-        return field.is_null()
+        return RowTest(predicate.column, pc.is_null)
     if predicate.comparison is Comparison.IS_NOT_NULL:
-        return ~field.is_null()
-    return _OPERATORS[predicate.comparison](field, pc.scalar(_literal(predicate, shape)))
+        return RowTest(predicate.column, pc.is_valid)
+    compared, literal = _OPERATORS[predicate.comparison], _literal(predicate, shape)
+    return RowTest(predicate.column, lambda column: compared(column, literal))
 
 
 def _literal(predicate: Predicate, shape: TableShape) -> pa.Scalar:

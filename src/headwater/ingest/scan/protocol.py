@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.ingest.apply.model import BadRequestError
 from headwater.ingest.buffer.buffers import Buffers
 from headwater.ingest.buffer.model import AdmittedFile, BlockView
 from headwater.ingest.buffer.registry import RegistryError
-from headwater.ingest.model import TIMESTAMP_COLUMN, Bools, TableShape, Timestamp
+from headwater.ingest.model import TABLE_MARK, TIMESTAMP_COLUMN, Bools, TableShape, Timestamp
 from headwater.ingest.scan.ahead import ahead
-from headwater.ingest.scan.decide import Ages, ages_of, columns_to_read, may_hold, output_schema, row_filter
+from headwater.ingest.scan.decide import (
+    Ages,
+    RowTest,
+    ages_of,
+    columns_to_read,
+    matching,
+    may_hold,
+    output_schema,
+    row_tests,
+)
 from headwater.ingest.scan.footers import Footers
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.visibility.index import VisibilityIndex
@@ -32,6 +40,8 @@ T = TypeVar("T")
 
 # Row groups that one scan reads at a time; as many more wait for their reader, whatever the size of the table.
 _THREADS = min(4, pa.cpu_count())
+# Parts of fewer rows than this are joined: each would be a message of its own.
+_FEW_ROWS = 4096
 
 
 class Scanner:
@@ -67,7 +77,7 @@ class Scanner:
         if request.timestamp < 0:
             raise BadRequestError("a timestamp is not negative", timestamp=request.timestamp)
         schema = output_schema(request, shape)
-        where = row_filter(request.predicates, shape)
+        tests = row_tests(request.predicates, shape)
         views = [
             buffer.view()
             for buffer in self._buffers.of_table(shape.id)
@@ -75,17 +85,28 @@ class Scanner:
         ]
         files = [file for view in views for file in view.files if file.min_timestamp <= request.timestamp]
         blocks = [block for view in views for block in view.blocks]
-        return schema, self._rows(_Wanted(request, shape, schema, where), files, blocks, check)
+        marked = schema.with_metadata({TABLE_MARK: shape.uuid.encode()})
+        return marked, self._rows(_Wanted(request, shape, schema, tests), files, blocks, check)
 
     def _rows(
         self, wanted: _Wanted, files: list[AdmittedFile], blocks: list[BlockView], check: Callable[[], None]
     ) -> Iterator[pa.RecordBatch]:
         groups = [(file, number) for file in files for number in range(len(file.rows_by_group))]
-        for batches in ahead(lambda each: self._of_group(wanted, *each), _checked(groups, check), _THREADS):
+        worth_it = (each for each in _checked(groups, check) if self._may_matter(wanted, *each))
+        for batches in ahead(lambda each: self._of_group(wanted, *each), worth_it, _THREADS):
             yield from batches
-        columns = columns_to_read(wanted.request, wanted.schema, has_later_rows=True)
         for block in _checked(blocks, check):
-            yield from rows_of_block(block, columns, wanted.request.timestamp, wanted.where, wanted.schema)
+            has_later_rows = block.max_timestamp > wanted.request.timestamp
+            columns = columns_to_read(wanted.request, wanted.schema, has_later_rows=has_later_rows)
+            yield from rows_of_block(block, columns, wanted.request.timestamp, wanted.tests, wanted.schema)
+
+    def _may_matter(self, wanted: _Wanted, file: AdmittedFile, number: int) -> bool:
+        """Whether a row group is worth a thread, by a footer that is known. What must be refused is left to it."""
+        footer = self._footers.get(file.file_id)
+        group = self._visibility.get(file.file_id, number)
+        if footer is None or group is None or group.base_timestamp > wanted.request.timestamp:
+            return True
+        return _may_give(wanted, footer.row_group(number))
 
     def _of_group(self, wanted: _Wanted, file: AdmittedFile, number: int) -> list[pa.RecordBatch]:
         """The rows of one row group; nothing is read of one that cannot have any."""
@@ -111,7 +132,7 @@ class Scanner:
             rows = parquet.read_row_group(number, columns, use_threads=False)
         if len(rows.column_names) < len(columns):
             rows = _with_unknown(rows, columns, said.num_rows)
-        return list(_taken(rows, mask, request.timestamp, wanted.where, wanted.schema))
+        return list(_taken(rows, mask, request.timestamp, wanted.tests, wanted.schema))
 
 
 def _with_unknown(rows: pa.Table, columns: list[str], count: int) -> pa.Table:
@@ -126,7 +147,7 @@ class _Wanted:
     request: ScanRequest
     shape: TableShape
     schema: pa.Schema
-    where: pc.Expression | None
+    tests: tuple[RowTest, ...]
 
 
 def _may_give(wanted: _Wanted, group: pq.RowGroupMetaData) -> bool:
@@ -141,11 +162,11 @@ def _checked(parts: Sequence[T], check: Callable[[], None]) -> Iterator[T]:
 
 
 def rows_of_block(
-    block: BlockView, columns: list[str], timestamp: Timestamp, where: pc.Expression | None, schema: pa.Schema
+    block: BlockView, columns: list[str], timestamp: Timestamp, tests: Sequence[RowTest], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """What a block shows at a timestamp."""
     mask = _mask(block.visibility, timestamp, block.rows.num_rows)
-    return _taken(block.rows.select(columns), mask, timestamp, where, schema)
+    return _taken(block.rows.select(columns), mask, timestamp, tests, schema)
 
 
 def _mask(group: RowGroupVisibility, timestamp: Timestamp, count: int) -> Bools | None:
@@ -156,14 +177,21 @@ def _mask(group: RowGroupVisibility, timestamp: Timestamp, count: int) -> Bools 
 
 
 def _taken(
-    rows: pa.Table, mask: Bools | None, timestamp: Timestamp, where: pc.Expression | None, schema: pa.Schema
+    rows: pa.Table, mask: Bools | None, timestamp: Timestamp, tests: Sequence[RowTest], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     if TIMESTAMP_COLUMN in rows.column_names:
         is_old = rows.column(TIMESTAMP_COLUMN).to_numpy() <= timestamp
         mask = is_old if mask is None else mask & is_old
+    if (fits := matching(tests, rows)) is not None:
+        mask = fits if mask is None else mask & fits
+    if mask is not None and not mask.any():
+        return
     if mask is not None and not mask.all():
         rows = rows.filter(pa.array(mask))
-    if where is not None:
-        rows = rows.filter(where)
     if rows.num_rows:
-        yield from rows.select(schema.names).cast(schema).to_batches()
+        yield from _joined(rows.select(schema.names).cast(schema)).to_batches()
+
+
+def _joined(rows: pa.Table) -> pa.Table:
+    parts = max((each.num_chunks for each in rows.columns), default=0)
+    return rows.combine_chunks() if rows.num_rows < parts * _FEW_ROWS else rows

@@ -10,14 +10,13 @@ import numpy as np
 from headwater.ingest.apply.model import BadRequestError, TableUpdate, UpdateRequest
 from headwater.ingest.keys import encode
 from headwater.ingest.lifecycle import LifecycleState
-from headwater.ingest.model import Position, Timestamp
+from headwater.ingest.model import MAXIMUM_TIMESTAMP, Position, Timestamp
 from headwater.ingest.node import Node
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 from headwater.ingest.service.failures import CallerGoneError
 from headwater.ingest.service.ipc import batch_of, pieces_of
 from headwater.ingest.service.key_text import checked_key, key_of
 from headwater.ingest.service.limits import ServiceLimits
-from headwater.ingest.visibility.decide import MAXIMUM_TIMESTAMP
 from headwater.kernel.errors import RefusedError
 from headwater.rpc.ingest.v1 import ingest_pb2 as pb
 from headwater.rpc.ingest.v1.ingest_pb2_grpc import IngestNodeServicer

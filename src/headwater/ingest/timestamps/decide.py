@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from headwater.ingest.model import Timestamp
+from headwater.ingest.model import MAXIMUM_TIMESTAMP, Timestamp
 from headwater.ingest.timestamps.model import (
     Read,
     State,
@@ -33,9 +33,6 @@ from headwater.ingest.timestamps.model import (
     Watermarks,
     Write,
 )
-
-MAXIMUM_TIMESTAMP = 2**63 - 2
-"""One past it must still fit."""
 
 
 def begin_write(state: State, transaction_id: int, timestamp: Timestamp | None) -> tuple[State, Write]:

@@ -13,11 +13,10 @@ from itertools import pairwise
 import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
-from headwater.ingest.model import Bools, Int64s, Locations, Timestamp, UInt32s
+from headwater.ingest.model import MAXIMUM_TIMESTAMP, Bools, Int64s, Locations, Timestamp, UInt32s
 from headwater.ingest.visibility.model import OutOfRangeError, RowGroupRows
 
 MAXIMUM_ROWS = 2**31 - 1
-MAXIMUM_TIMESTAMP = 2**63 - 1
 
 
 def checked_rows(rows: int) -> int:

@@ -115,7 +115,7 @@ class Environment:
         try:
             yield
         except lmdb.MapFullError as error:
-            raise self._failed(action, error, "the index is full: give the node a larger index_map_bytes") from error
+            raise self._failed(action, error, "the index is full: spread its virtual nodes over more nodes") from error
         except (lmdb.Error, OSError) as error:
             raise self._failed(action, error, "see that the disk is there and has room, then send it again") from error
 
