@@ -1,4 +1,4 @@
-"""A node in a process of its own, and its feeder, which splits rows by virtual node and streams them as requests."""
+"""Nodes in processes of their own, and their feeder, which splits rows by virtual node and streams them as requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Fed:
-    """A node that answers, with the table `t`, and a feeder's way to it."""
+    """Nodes that answer, with the table `t`, and a feeder's way to them. `client` is of the one that keeps the time."""
 
-    def __init__(self, process: subprocess.Popen[str], topology: Topology) -> None:
-        self._process = process
+    def __init__(self, processes: Sequence[subprocess.Popen[str]], topology: Topology) -> None:
+        self._processes = processes
         self.topology = topology
-        self.client = NodeClient(topology.nodes[0].address, timeout_seconds=TIMEOUT_SECONDS)
+        self.clients = [NodeClient(each.address, timeout_seconds=TIMEOUT_SECONDS) for each in topology.nodes]
+        self.client = self.clients[0]
         self.anonymous_bytes = 0
         """The most memory that it was seen with and that no file stands behind."""
 
@@ -52,12 +53,12 @@ class Fed:
         found: Sequence[pb.BeginTransactionResponse] = begun
         return found
 
-    def message(self, batch: Batch, timestamp: int) -> pb.UpdateRecordRequest:
-        """A batch as a feeder sends it: keys that were there end, and all rows are inserted."""
+    def message(self, batch: Batch, timestamp: int, node: int = 0) -> pb.UpdateRecordRequest:
+        """A batch as a feeder sends it to a node: keys that were there end, and all rows are inserted."""
         homes = self.topology.virtual_nodes_of(encode(batch.rows, ("id",)))
         keys = batch.rows.select(["id"])
         updates = []
-        for home in range(VIRTUAL_NODES):
+        for home in self.topology.nodes[node].virtual_nodes:
             here = homes == home
             if here.any():
                 deletes = keys.filter(pa.array(here & batch.is_known))
@@ -92,11 +93,17 @@ class Fed:
     def _answered(
         self, batches: Sequence[Batch], begun: Sequence[pb.BeginTransactionResponse]
     ) -> Iterator[pb.BeginTransactionResponse]:
-        """Sends requests while answers come; gives each transaction whose request is done."""
-        requests = (self.message(batch, each.timestamp) for batch, each in zip(batches, begun, strict=True))
+        """Sends requests while answers come; gives each transaction whose requests are done, by all nodes."""
+
+        def requests(node: int) -> Iterator[pb.UpdateRecordRequest]:
+            return (self.message(batch, each.timestamp, node) for batch, each in zip(batches, begun, strict=True))
+
         with translated(self.client.address):
-            answers = self.client.node.StreamUpdateRecord(requests, timeout=TIMEOUT_SECONDS)
-            for each, _ in zip(begun, answers, strict=True):
+            answers = [
+                client.node.StreamUpdateRecord(requests(number), timeout=TIMEOUT_SECONDS)
+                for number, client in enumerate(self.clients)
+            ]
+            for each, *_ in zip(begun, *answers, strict=True):
                 yield each
 
     def paced(self, batches: Sequence[Batch], due: Sequence[float]) -> Iterator[Any]:
@@ -131,19 +138,21 @@ class Fed:
 
     def totals(self) -> tuple[int, float]:
         """How many rows there are, and the sum of their values."""
-        rows = self.client.scan("t", self.read_timestamp(), columns=["v"]).read_all()
-        return rows.num_rows, float(np.sum(rows.column("v").to_numpy()))
+        at = self.read_timestamp()
+        parts = [client.scan("t", at, columns=["v"]).read_all().column("v").to_numpy() for client in self.clients]
+        return sum(map(len, parts)), float(sum(map(np.sum, parts)))
 
     def look(self) -> int:
-        """Its memory that no file stands behind, now."""
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+        """Their memory that no file stands behind, now."""
+        texts = [Path(f"/proc/{each.pid}/status").read_text() for each in self._processes]
+        lines = [line for text in texts for line in text.splitlines() if line.startswith("RssAnon")]
+        found = sum(int(line.split()[1]) * 1024 for line in lines)
         self.anonymous_bytes = max(self.anonymous_bytes, found)
         return found
 
     def processor_seconds(self) -> float:
-        """What the node has used of processors."""
-        return processor_seconds(self._process.pid)
+        """What the nodes have used of processors."""
+        return sum(processor_seconds(each.pid) for each in self._processes)
 
 
 def processor_seconds(pid: int) -> float:
@@ -152,42 +161,58 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def configured(folder: Path, **buffer: float) -> tuple[Path, Path]:
-    """A new lake with the empty table `t`, and the files of a node of it: its own, and the topology."""
+def configured(folder: Path, nodes: int = 1, **buffer: float) -> tuple[list[Path], Path]:
+    """A new lake with the empty table `t`, and the files of nodes of it: their own, and the topology."""
     folder.mkdir(parents=True)
     lake = App(settings.load(environ={})).init_lake(str(folder / "lake"))
     lake.create_table("t", SCHEMA, actor="bench", primary_key=["id"], format_version=3)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    topology = folder / "topology.toml"
-    topology.write_text(
-        f'virtual_nodes = {VIRTUAL_NODES}\n[[nodes]]\nname = "a"\nhost = "127.0.0.1"\nport = {port}\n'
-        f'virtual_nodes = ["0-{VIRTUAL_NODES - 1}"]\n'
-    )
-    config = folder / "node.toml"
-    config.write_text(
-        f'name = "a"\nlake = "{folder / "lake"}"\ntopology = "topology.toml"\ndirectory = "a"\ntables = ["t"]\n'
-        "[buffer]\n" + "".join(f"{name} = {value}\n" for name, value in buffer.items())
-    )
-    return config, topology
+    names = [f"node{number}" for number in range(nodes)]
+    texts = [f"virtual_nodes = {VIRTUAL_NODES}\n"]
+    for number, (name, port) in enumerate(zip(names, _free_ports(nodes), strict=True)):
+        homes = list(range(number, VIRTUAL_NODES, nodes))
+        texts.append(f'[[nodes]]\nname = "{name}"\nhost = "127.0.0.1"\nport = {port}\nvirtual_nodes = {homes}\n')
+        (folder / f"{name}.toml").write_text(
+            f'name = "{name}"\nlake = "{folder / "lake"}"\ntopology = "topology.toml"\ndirectory = "{name}"\n'
+            'tables = ["t"]\n[buffer]\n' + "".join(f"{key} = {value}\n" for key, value in buffer.items())
+        )
+    (folder / "topology.toml").write_text("".join(texts))
+    return [folder / f"{name}.toml" for name in names], folder / "topology.toml"
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @contextmanager
-def fed_node(folder: Path, **buffer: float) -> Iterator[Fed]:
-    """A node in a new lake in the folder, until the block ends."""
-    config, topology = configured(folder, **buffer)
-    command = [sys.executable, "-m", "bench.ingest_node", str(config)]
-    with (folder / "node.log").open("w") as log:
+def fed_node(folder: Path, nodes: int = 1, **buffer: float) -> Iterator[Fed]:
+    """Nodes in a new lake in the folder, until the block ends; the first of them keeps the time."""
+    configs, topology = configured(folder, nodes, **buffer)
+    with ExitStack() as stack:
+        processes = list[subprocess.Popen[str]]()
+        for config in configs:
+            processes.append(stack.enter_context(_running(config)))
+            fed = Fed(processes, Topology.load(topology))
+            for client in fed.clients:
+                stack.enter_context(client)
+            _wait_for_time(fed)
+        yield fed
+
+
+@contextmanager
+def _running(config: Path) -> Iterator[subprocess.Popen[str]]:
+    file = config.with_suffix(".log")
+    with file.open("w") as log:
+        command = [sys.executable, "-m", "bench.ingest_node", str(config)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         assert process.stdout is not None
         if process.stdout.readline().strip() != "READY":
-            raise RuntimeError(f"the node did not start: {(folder / 'node.log').read_text()[-2000:]}")
-        fed = Fed(process, Topology.load(topology))
-        _wait_for_time(fed)
-        with fed.client:
-            yield fed
+            raise RuntimeError(f"the node did not start: {file.read_text()[-2000:]}")
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:

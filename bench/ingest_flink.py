@@ -1,4 +1,5 @@
-"""A streaming peer: Flink's upsert sink into Iceberg, with the same keys and the same columns, on both cores.
+"""A streaming peer: Flink's upsert sink into Iceberg, with the same keys and columns, on both cores. We take a node for
+each of them.
 
 Flink comes as the jars of PyPI's `apache-flink-libraries` and is driven through the py4j of PySpark: it needs no second
 Python environment. Its source makes rows inside Java at next to no cost; it commits every five seconds, as often as a
@@ -37,7 +38,7 @@ ICEBERG_FLINK_RUNTIME = Artifact(
     "39e658d876f253815b4b17c6676bebf6a24d517afe93a21298106d1d7fa97331",
 )
 ROWS = 3_000_000
-REQUEST_ROWS = 10_000
+REQUEST_ROWS = 20_000
 WARMING, ROUNDS = 1, 3
 CORES = 2
 _OPENED = (
@@ -55,7 +56,7 @@ def upserts(keys: int = SMALL, rows: int = ROWS) -> list[Result]:
         except (HeadwaterError, OSError, subprocess.SubprocessError) as error:
             note(f"ingest-flink is left out: Flink cannot be had here: {error}")
             return []
-        with fed_node(folder / "node", flush_seconds=5) as fed, _flink(folder / "peer", jars) as peer:
+        with fed_node(folder / "node", CORES, flush_seconds=5) as fed, _flink(folder / "peer", jars) as peer:
             side = Side(fed, keys)
             note(f"Flink loads them in {peer.load(keys):.1f} s")
             peer.upsert(keys, keys // 5)

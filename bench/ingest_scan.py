@@ -100,7 +100,7 @@ class Holder:
 
 @contextmanager
 def _holder(folder: Path, rows: int) -> Iterator[Holder]:
-    config, _ = configured(folder)
+    (config,), _ = configured(folder)
     command = [sys.executable, "-m", "bench.ingest_scan", "hold", str(config), str(rows)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -24,7 +25,8 @@ from headwater.ingest.buffer.model import (
 from headwater.ingest.buffer.protocol import Publisher
 from headwater.ingest.buffer.registry import FileRegistry, RegistryError
 from headwater.ingest.buffer.stream import Outcome
-from headwater.ingest.buffer.writing import FileFormat, encode
+from headwater.ingest.buffer.writing import Encoding, FileFormat
+from headwater.ingest.lifecycle import NodeFailedError
 from headwater.ingest.model import TIMESTAMP_COLUMN, RowRange, Stream, TableShape
 from headwater.ingest.visibility.index import VisibilityIndex
 from headwater.kernel.clock import ManualClock
@@ -314,9 +316,79 @@ def test_a_file_of_the_same_name_with_other_bytes_is_refused(world: World) -> No
     assert isinstance(caught.value.__cause__, FileCheckError)
     world.store.delete("data/1.parquet")
     world.store.put(
-        "data/1.parquet", encode(segment, SCHEMA, FileFormat()), Create()
+        "data/1.parquet", Encoding(SCHEMA, FileFormat()).finish(segment.blocks), Create()
     )  # an attempt whose answer was lost
     assert world.publisher.publish(world.buffer) == 1
+
+
+def test_row_groups_are_written_as_blocks_fill_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    real = pq.ParquetWriter.write_table
+
+    def noted(writer: pq.ParquetWriter, table: pa.Table, **options: Any) -> None:
+        written.append(table.num_rows)
+        real(writer, table, **options)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", noted)
+    world.append(1, 2, 3)
+    assert (world.publisher.publish(world.buffer), written) == (0, [])
+    world.append(4, 5, timestamp=2, outcome=Outcome.HIDDEN)
+    handle = world.buffer.append_pending(rows(6), 3, 500)
+    assert (world.publisher.publish(world.buffer), written) == (0, [4])
+    world.publisher.publish(world.buffer)
+    assert written == [4], "each block once"
+    world.buffer.publish_pending_append(handle, Outcome.VISIBLE)
+    world.buffer.seal()
+    assert (world.publisher.publish(world.buffer), written) == (1, [4, 2])
+    assert world.seen() == [1, 2, 3, 6]
+
+
+def test_a_block_with_pending_rows_is_not_written_ahead(world: World) -> None:
+    handle = world.buffer.append_pending(rows(1, 2, 3, 4), 1, 100)
+    assert world.publisher.publish(world.buffer) == 0
+    world.buffer.publish_pending_append(handle, Outcome.VISIBLE)
+    world.append(5)
+    world.buffer.seal()
+    assert world.publisher.publish(world.buffer) == 1
+    assert world.seen() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_what_could_not_be_written_is_written_anew(world: World, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    real, left = pq.ParquetWriter.write_table, [at]
+
+    def failing(writer: pq.ParquetWriter, table: pa.Table, **options: Any) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            real(writer, table.slice(0, 1), **options)
+            raise pa.ArrowInvalid("half of it is written")
+        real(writer, table, **options)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", failing)
+    world.append(*range(5))
+    if at == 0:
+        with pytest.raises(PublishBarrierError, match="half of it"):
+            world.publisher.publish(world.buffer)
+    else:
+        world.publisher.publish(world.buffer)
+        world.buffer.seal()
+        with pytest.raises(PublishBarrierError, match="half of it"):
+            world.publisher.publish(world.buffer)
+    world.buffer.seal()
+    assert world.publisher.publish(world.buffer) == 1
+    assert world.seen() == list(range(5))
+
+
+def test_nothing_becomes_regular_once_the_node_has_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> None:
+        if ("flush", 1) in world.events:
+            raise NodeFailedError("it failed while the file was made")
+
+    monkeypatch.setattr(world.publisher, "_check", check)
+    world.append(*range(9))
+    with pytest.raises(NodeFailedError):
+        world.publisher.publish(world.buffer)
+    assert ("regular", 1) not in world.events
 
 
 def test_more_than_may_wait_is_refused(world: World) -> None:

@@ -252,3 +252,17 @@ def test_few_rows_of_many_appends_are_one_batch(tmp_path: Path) -> None:
     assert sorted(key for batch in found for key in batch.column("id").to_pylist()) == wanted
     segments = [each for buffer in world.node.buffers.all() for each in buffer.segments()]
     assert len(found) == sum(len(each.blocks) for each in segments) < len(wanted)
+
+
+def test_a_scan_that_finds_nothing_is_heard(tmp_path: Path) -> None:
+    with ingest_world(tmp_path, schema=SCHEMA) as world:
+        keys = [each for each in range(600) if world.is_here({"id": each})]
+        world.node.applier.apply(
+            world.request(1, inserts=[{"id": each, "v": "ax" if each % 2 else "c"} for each in keys])
+        )
+        world.node.flush()
+        wanted = ScanRequest("t", 1, predicates=(Predicate("v", Comparison.EQUAL, "b"),))
+        groups = sum(each.num_row_group for each in world.node.list_files("t"))
+        found = [batch.num_rows for batch in world.node.scan(wanted)[1]]
+    assert groups >= 32
+    assert found == [0] * (groups // 16)

@@ -97,6 +97,7 @@ class Node:
             registry=self.registry,
             visibility=self.visibility,
             fail=self.lifecycle.fail,
+            check=self.lifecycle.refuse_failed,
         )
         self._clock = clock
         self._flush_seconds = flush_seconds

@@ -6,7 +6,8 @@ file is admitted, from the file after that.
 
 For each segment, in this order:
 
-1. physical close: encode, put, check length and every byte, and that the footer says what memory knows;
+1. physical close: encode what was not written ahead, put, check length and every byte, and that the footer says what
+   memory knows;
 2. durable flush of its index entries, primary and main;
 3. one update of the file table: REGULAR, number of row groups, hull of row ids (the commit point);
 4. admission: registry and visibility take the file, and the segment leaves the buffer, in one breath.
@@ -31,11 +32,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+import pyarrow as pa
+
 from headwater.ingest.buffer.model import AdmittedFile, PublishBarrierError
 from headwater.ingest.buffer.registry import FileRegistry
 from headwater.ingest.buffer.segment import Segment
 from headwater.ingest.buffer.stream import StreamBuffer
-from headwater.ingest.buffer.writing import FileFormat, encode, store
+from headwater.ingest.buffer.writing import Encoding, FileFormat, store
 from headwater.ingest.visibility.index import VisibilityIndex
 from headwater.kernel.errors import HeadwaterError
 from headwater.storage.port import ObjectStore
@@ -74,6 +77,7 @@ class Publisher:
         visibility: VisibilityIndex,
         form: FileFormat = FileFormat(),  # noqa: B008  (frozen)
         fail: Callable[[BaseException], None],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._files = files
         self._table = table
@@ -82,13 +86,16 @@ class Publisher:
         self._visibility = visibility
         self._form = form
         self._fail = fail
+        self._check = check
+        self._encodings: dict[int, Encoding] = {}
         self._turns: dict[int, threading.Lock] = {}
         self._guard = threading.Lock()
 
     def publish(self, *buffers: StreamBuffer) -> int:
         """Publish what the streams have sealed; returns how many files became REGULAR.
 
-        One that cannot be published holds no other stream back; the error at the end names the first such file.
+        One that cannot be published holds no other stream back; the error at the end names the first such file. What is
+        complete of segments that are still open is written ahead. `check` raises when nothing may become REGULAR.
         """
         failures: list[PublishBarrierError] = []
         closed: list[Segment] = []
@@ -105,19 +112,46 @@ class Publisher:
                 for segment in buffer.sealed():
                     if not segment.state.index_flushed:
                         break  # sealed meanwhile, or another thread prepares it: its turn comes
+                    self._check()
                     self._make_regular(segment)
                     self._admit(buffer, segment)
                     done += 1
+        for buffer in buffers:
+            with _noted(failures):
+                self._write_ahead(buffer)
         if failures:
             raise failures[0]
         return done
+
+    def _write_ahead(self, buffer: StreamBuffer) -> None:
+        if (complete := buffer.complete()) is None or not complete[1]:
+            return
+        segment, blocks = complete
+        with segment.preparing, _Barrier(segment, "written"):
+            if not segment.state.physical_closed:
+                with self._encoding(segment, buffer) as encoding:
+                    encoding.write(blocks)
+
+    @contextmanager
+    def _encoding(self, segment: Segment, buffer: StreamBuffer) -> Iterator[Encoding]:
+        """What is made of the segment's file; after an error it is begun anew."""
+        if (encoding := self._encodings.get(segment.file_id)) is None:
+            encoding = self._encodings[segment.file_id] = Encoding(buffer.shape.schema, self._form)
+        try:
+            yield encoding
+        except BaseException:
+            self._encodings.pop(segment.file_id, None)
+            raise
 
     def _close(self, buffer: StreamBuffer, segment: Segment) -> None:
         with segment.preparing:
             if not segment.state.physical_closed:
                 with _Barrier(segment, "closed"):
-                    store(segment, encode(segment, buffer.shape.schema, self._form), self._files)
+                    with self._encoding(segment, buffer) as encoding:
+                        data = encoding.finish(segment.blocks)
+                    store(segment, data, self._files)
                 segment.state.physical_closed = True
+                del self._encodings[segment.file_id]
 
     def _flush_index(self, segments: Sequence[Segment], failures: list[PublishBarrierError]) -> None:
         """The primary index once for all of them: to write it out costs as much for one file as for many."""
@@ -164,9 +198,9 @@ class _Barrier:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, HeadwaterError) and not isinstance(error, PublishBarrierError):
+        if isinstance(error, HeadwaterError | pa.ArrowException) and not isinstance(error, PublishBarrierError):
             raise PublishBarrierError(
-                f"{self._segment.name} could not be {self._what}: {error.message}",
+                f"{self._segment.name} could not be {self._what}: {getattr(error, 'message', error)}",
                 hint="its rows are still read from the buffer; it is tried again",
                 file_id=self._segment.file_id,
             ) from error

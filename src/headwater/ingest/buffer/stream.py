@@ -134,6 +134,13 @@ class StreamBuffer:
         with self._lock:
             return tuple(takewhile(lambda each: not each.has_pending, self._sealed))
 
+    def complete(self) -> tuple[Segment, tuple[Block, ...]] | None:
+        """The open segment, and its first blocks that are full and have no pending rows: nothing of them changes."""
+        with self._lock:
+            if self._open is None:
+                return None
+            return self._open, tuple(takewhile(lambda each: not each.room and not each.has_pending, self._open.blocks))
+
     @contextmanager
     def leaving(self, segment: Segment) -> Iterator[None]:
         """Take a segment out in the same breath in which the block admits its file; an error leaves it here."""

@@ -1,14 +1,19 @@
-"""A sealed segment becomes a Parquet file: one row group for each block, and a footer that says what memory knows."""
+"""A segment becomes a Parquet file: one row group for each block, and a footer that says what memory knows.
+
+Row groups are written as their blocks fill up: all of them at the end would take the processors from requests for as
+long as it lasts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.ingest.buffer.model import FileCheckError
-from headwater.ingest.buffer.segment import Segment
+from headwater.ingest.buffer.segment import Block, Segment
 from headwater.ingest.model import TIMESTAMP_COLUMN, TIMESTAMP_FIELD_ID
 from headwater.storage.errors import PreconditionFailedError
 from headwater.storage.port import Create, ObjectStore
@@ -30,23 +35,38 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(TIMESTAMP_COLUMN, pa.int64(), nullable=False, metadata=marks))
 
 
-def encode(segment: Segment, schema: pa.Schema, form: FileFormat) -> bytes:
-    """The bytes of the file. The same segment gives the same bytes."""
-    sink = pa.BufferOutputStream()
-    # Iceberg keeps no column of type unknown: it may become one of any type.
-    known = pa.schema([each for each in stored_schema(schema) if not pa.types.is_null(each.type)])
-    with pq.ParquetWriter(
-        sink,
-        known,
-        compression=form.compression,
-        compression_level=form.compression_level,
-        write_page_checksum=True,
-        store_schema=False,
-        store_decimal_as_integer=True,  # as Iceberg asks for up to 18 digits
-    ) as writer:
-        for block in segment.blocks:
-            writer.write_table(block.view().rows.select(known.names), row_group_size=block.capacity)
-    return bytes(sink.getvalue())
+class Encoding:
+    """The bytes of a segment's file, as far as they are made. Its segment's `preparing` guards it."""
+
+    def __init__(self, schema: pa.Schema, form: FileFormat) -> None:
+        # Iceberg keeps no column of type unknown: it may become one of any type.
+        self._schema = pa.schema([each for each in stored_schema(schema) if not pa.types.is_null(each.type)])
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression=form.compression,
+            compression_level=form.compression_level,
+            write_page_checksum=True,
+            store_schema=False,
+            store_decimal_as_integer=True,  # as Iceberg asks for up to 18 digits
+        )
+        self._blocks = 0
+        self._data: bytes | None = None
+
+    def write(self, blocks: Sequence[Block]) -> None:
+        """Write the blocks that are not written yet; none of them takes another row."""
+        for block in blocks[self._blocks :]:
+            self._writer.write_table(block.view().rows.select(self._schema.names), row_group_size=block.capacity)
+            self._blocks += 1
+
+    def finish(self, blocks: Sequence[Block]) -> bytes:
+        """The bytes of the file; asked again it gives the same ones, which a put that is tried again must bring."""
+        if self._data is None:
+            self.write(blocks)
+            self._writer.close()
+            self._data = bytes(self._sink.getvalue())
+        return self._data
 
 
 def store(segment: Segment, data: bytes, files: ObjectStore) -> None:

@@ -42,6 +42,8 @@ T = TypeVar("T")
 _THREADS = min(4, pa.cpu_count())
 # Parts of fewer rows than this are joined: each would be a message of its own.
 _FEW_ROWS = 4096
+# Row groups in which nothing is found, one after the other, before a reader is told that the scan goes on.
+_SILENT_PARTS = 16
 
 
 class Scanner:
@@ -93,8 +95,13 @@ class Scanner:
     ) -> Iterator[pa.RecordBatch]:
         groups = [(file, number) for file in files for number in range(len(file.rows_by_group))]
         worth_it = (each for each in _checked(groups, check) if self._may_matter(wanted, *each))
+        silent = 0
         for batches in ahead(lambda each: self._of_group(wanted, *each), worth_it, _THREADS):
             yield from batches
+            silent = 0 if batches else silent + 1
+            if silent == _SILENT_PARTS:
+                yield pa.RecordBatch.from_pylist([], wanted.schema)  # who waits hears that the scan goes on
+                silent = 0
         for block in _checked(blocks, check):
             has_later_rows = block.max_timestamp > wanted.request.timestamp
             columns = columns_to_read(wanted.request, wanted.schema, has_later_rows=has_later_rows)

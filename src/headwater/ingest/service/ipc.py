@@ -79,7 +79,7 @@ def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """The batch in parts of as many rows as a piece holds."""
     room_bytes = max(most_bytes - _HEAD_BYTES - _COLUMN_BYTES * batch.num_columns, most_bytes // 2)
     rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // room_bytes)))  # a batch may be empty
-    for start in range(0, batch.num_rows, rows):
+    for start in range(0, max(1, batch.num_rows), rows):
         yield batch.slice(start, rows)
 
 
