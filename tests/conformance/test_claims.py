@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -305,6 +305,23 @@ def test_a_database_that_does_not_answer_allows_nothing(claims: Claims, monkeypa
         begun(claims, X)
 
 
+def until_somebody_waits(database: Database) -> None:
+    """On PostgreSQL, until a transaction waits for another; SQLite lets no second one begin."""
+    if database.dialect != "postgresql":
+        return
+    asked = sa.text(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    clock = SystemClock()
+    deadline = clock.monotonic() + 30
+    while True:
+        with database.read() as connection:
+            if connection.execute(asked).scalar_one():
+                return
+        assert clock.monotonic() < deadline, "nobody waits"
+        clock.sleep(0.01)
+
+
 class TestOutputs:
     def output(self, name: str = "a", region: str = "eu") -> Output:
         uri = f"s3://{region}/_headwater/localised/{name}.avro"
@@ -341,6 +358,19 @@ class TestOutputs:
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(list_them, range(24))) == [None] * 24
         assert len(outputs.list("eu", limit=10_000)) == 6 * 500
+
+    def test_who_waits_for_one_output_holds_no_later_one(self, database: Database) -> None:
+        outputs, (a, m, z) = Outputs(database), map(self.output, "amz")
+        listed = tables.insert_missing(database.dialect, tables.outputs)
+        with ThreadPoolExecutor(1) as pool:
+            with database.write(isolation=Isolation.OWN_LOCKS) as connection:
+                row = {"recorded_at": database.now(connection)}
+                connection.execute(listed, [asdict(m) | row])
+                waiting = pool.submit(outputs.record, [z, m, a])
+                until_somebody_waits(database)
+                connection.execute(listed, [asdict(z) | row])
+            waiting.result()
+        assert outputs.list("eu") == (a, m, z)
 
     @pytest.mark.hazard("G4")
     def test_g4_of_many_outputs_every_one_is_listed(self, database: Database) -> None:
