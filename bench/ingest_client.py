@@ -54,7 +54,11 @@ class Fed:
         return found
 
     def message(self, batch: Batch, timestamp: int, node: int = 0) -> pb.UpdateRecordRequest:
-        """A batch as a feeder sends it to a node: keys that were there end, and all rows are inserted."""
+        """A batch as a feeder sends it to a node."""
+        return self._message(self.updates(batch, node), timestamp)
+
+    def updates(self, batch: Batch, node: int = 0) -> list[pb.TableUpdate]:
+        """Keys that were there end, and all rows are inserted; for each virtual node of a node."""
         homes = self.topology.virtual_nodes_of(encode(batch.rows, ("id",)))
         keys = batch.rows.select(["id"])
         updates = []
@@ -66,11 +70,15 @@ class Fed:
                     pb.TableUpdate(
                         table="t",
                         virtual_node=home,
-                        key_timestamp=timestamp,
                         deletes=bytes_of(deletes) if deletes.num_rows else b"",
                         inserts=bytes_of(batch.rows.filter(pa.array(here))),
                     )
                 )
+        return updates
+
+    def _message(self, updates: Sequence[pb.TableUpdate], timestamp: int) -> pb.UpdateRecordRequest:
+        for each in updates:
+            each.key_timestamp = timestamp
         return pb.UpdateRecordRequest(timestamp=timestamp, updates=updates, topology_hash=self.topology.hash)
 
     def feed(self, batches: Sequence[Batch]) -> float:
@@ -106,16 +114,19 @@ class Fed:
             for each, *_ in zip(begun, *answers, strict=True):
                 yield each
 
-    def paced(self, batches: Sequence[Batch], due: Sequence[float]) -> Iterator[Any]:
-        """Sends each batch when it is due, all in one stream; gives the commit of each, which is under way."""
+    def paced(self, encoded: Sequence[Sequence[pb.TableUpdate]], due: Sequence[float]) -> Iterator[Any]:
+        """Sends what `updates` made of each batch when it is due, all in one stream.
+
+        Gives the commit of each, which is under way.
+        """
         begun: list[pb.BeginTransactionResponse] = []
 
         def requests() -> Iterator[pb.UpdateRecordRequest]:
-            for number, (batch, at) in enumerate(zip(batches, due, strict=True)):
+            for number, (updates, at) in enumerate(zip(encoded, due, strict=True)):
                 if number == len(begun):
-                    begun.extend(self.begin(min(BEGUN_AT_ONCE, len(batches) - number)))
+                    begun.extend(self.begin(min(BEGUN_AT_ONCE, len(encoded) - number)))
                 time.sleep(max(0.0, at - time.perf_counter()))
-                yield self.message(batch, begun[number].timestamp)
+                yield self._message(updates, begun[number].timestamp)
 
         with translated(self.client.address):
             for number, _ in enumerate(self.client.node.StreamUpdateRecord(requests(), timeout=TIMEOUT_SECONDS)):

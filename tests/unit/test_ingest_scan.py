@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.ingest.apply.model import BadRequestError, TableUpdate, UpdateRequest
+from headwater.ingest.buffer.model import BlockView
 from headwater.ingest.keys import encode
 from headwater.ingest.model import TIMESTAMP_COLUMN, Position, TableShape
 from headwater.ingest.scan.decide import Ages, ages_of, may_hold
-from headwater.ingest.scan.footers import Footers
+from headwater.ingest.scan.footers import Footer, Footers
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
+from headwater.ingest.scan.protocol import rows_of_block
 from headwater.ingest.visibility.model import BelowBaseError
 from tests.unit.ingest_world import IngestWorld, field, ingest_world
 
@@ -62,12 +65,33 @@ def row(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IngestWorld]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IngestWorld]:
     """Rows of many row groups, of timestamps 1 to 8; some deleted at 9."""
-    with ingest_world(tmp_path_factory.mktemp("node"), schema=SCHEMA) as made:
+    with filled_world(tmp_path_factory.mktemp("node"), is_flushed=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IngestWorld]:
+    """The same rows, while they wait for their files."""
+    with filled_world(tmp_path_factory.mktemp("node"), is_flushed=False) as made:
+        yield made
+
+
+@pytest.fixture(params=["files", "blocks"])
+def world(request: pytest.FixtureRequest) -> IngestWorld:
+    """The rows in either place."""
+    made: IngestWorld = request.getfixturevalue(request.param)
+    return made
+
+
+@contextmanager
+def filled_world(folder: Path, *, is_flushed: bool) -> Iterator[IngestWorld]:
+    with ingest_world(folder, schema=SCHEMA) as made:
         for turn in range(1, 9):
             made.node.applier.apply(made.request(turn, inserts=[row(each) for each in of_turn(turn)]))
-        made.node.flush()
+        if is_flushed:
+            made.node.flush()
         made.node.applier.apply(made.request(9, deletes=[{"id": each} for each in range(0, 200, 20)]))
         yield made
 
@@ -131,7 +155,41 @@ def test_nulls(world: IngestWorld, column: str) -> None:
         assert same(found, [each for each in wanted(world, 9) if (each[column] is None) is is_null])
 
 
-def test_what_cannot_fit_is_not_read(world: IngestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_that_cannot_fit_are_not_looked_at(blocks: IngestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[BlockView]()
+
+    def noted(block: BlockView, *rest: Any) -> Iterator[pa.RecordBatch]:
+        looked.append(block)
+        return rows_of_block(block, *rest)
+
+    monkeypatch.setattr("headwater.ingest.scan.protocol.rows_of_block", noted)
+    blocks.rows(9)
+    everything = len(looked)
+    for _ in range(2):
+        looked.clear()
+        found = blocks.rows(9, predicates=(Predicate("id", Comparison.GREATER_EQUAL, 190),))
+        assert [each["id"] for each in found] == [each["id"] for each in wanted(blocks, 9) if each["id"] >= 190]
+        assert 0 < len(looked) < everything / 3
+
+
+def test_a_block_that_is_not_full_has_no_bounds_yet(tmp_path: Path) -> None:
+    with ingest_world(tmp_path) as world:
+        for turn in range(1, 12):
+            world.node.applier.apply(world.request(turn, inserts=[{"id": turn, "v": "a"}]))
+            here = [turn] if world.is_here({"id": turn}) else []
+            found = world.rows(turn, predicates=(Predicate("id", Comparison.GREATER_EQUAL, turn),))
+            assert [each["id"] for each in found] == here
+
+
+def test_a_block_of_nulls(tmp_path: Path) -> None:
+    with ingest_world(tmp_path) as world:
+        world.node.applier.apply(world.request(1, inserts=[{"id": each, "v": None} for each in range(40)]))
+        assert not world.rows(1, predicates=(Predicate("v", Comparison.GREATER, ""),))
+        assert len(world.rows(1, predicates=(Predicate("v", Comparison.IS_NULL),))) == len(world.rows(1)) > 0
+
+
+def test_what_cannot_fit_is_not_read(files: IngestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = files
     world.rows(9)
     reads = Reads(world, monkeypatch)
     world.rows(9)
@@ -152,19 +210,24 @@ def test_columns_and_predicates_are_independent(world: IngestWorld) -> None:
     assert found == ([{"v": "00003"}] if world.is_here({"id": 3}) else [])
 
 
-def test_a_read_below_the_base_is_refused_also_where_nothing_was_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("predicates", [(), (Predicate("id", Comparison.GREATER, 99),)])
+def test_a_read_below_the_base_is_refused_also_where_nothing_was_deleted(
+    tmp_path: Path, is_flushed: bool, predicates: tuple[Predicate, ...]
+) -> None:
     with ingest_world(tmp_path) as world:
         world.node.applier.apply(world.request(3, inserts=[{"id": each, "v": "a"} for each in range(40)]))
-        world.node.flush()
-        assert not any(group.has_deletions for group in world.node.visibility.groups(1))
+        if is_flushed:
+            world.node.flush()
+            assert not any(group.has_deletions for group in world.node.visibility.groups(1))
         world.node.fold(5)
-        assert world.rows(5)
+        assert bool(world.rows(5, predicates=predicates)) is not bool(predicates)
         with pytest.raises(BelowBaseError):
-            world.rows(4)
+            world.rows(4, predicates=predicates)
 
 
 def test_footers_are_kept_for_those_that_are_asked_for() -> None:
-    footers, footer = Footers(2), object()
+    footers, footer = Footers(2), footer_of(id=[1])
     for each in (1, 2):
         footers.keep(each, footer)
     footers.get(1)
@@ -172,10 +235,10 @@ def test_footers_are_kept_for_those_that_are_asked_for() -> None:
     assert [footers.get(each) is footer for each in (1, 2, 3)] == [True, False, True]
 
 
-def group_of(schema: pa.Schema | None = None, **columns: Any) -> pq.RowGroupMetaData:
+def footer_of(**columns: Any) -> Footer:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=schema), sink)
-    return pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
+    pq.write_table(pa.table(columns), sink)
+    return Footer(pq.read_metadata(pa.BufferReader(sink.getvalue())))
 
 
 @pytest.mark.parametrize(
@@ -189,8 +252,8 @@ def group_of(schema: pa.Schema | None = None, **columns: Any) -> pq.RowGroupMeta
     ],
 )
 def test_ages_by_statistics(stamps: list[int | None], timestamp: int, ages: Ages) -> None:
-    assert ages_of(group_of(**{TIMESTAMP_COLUMN: pa.array(stamps, pa.int64())}), timestamp) is ages
-    assert ages_of(group_of(other=[1]), timestamp) is Ages.SOME_LATER
+    assert ages_of(footer_of(**{TIMESTAMP_COLUMN: pa.array(stamps, pa.int64())}).columns(0), timestamp) is ages
+    assert ages_of(footer_of(other=[1]).columns(0), timestamp) is Ages.SOME_LATER
 
 
 @pytest.mark.parametrize(
@@ -215,8 +278,8 @@ def test_ages_by_statistics(stamps: list[int | None], timestamp: int, ages: Ages
 )
 def test_what_a_row_group_may_hold(comparison: Comparison, literal: int | None, may: bool) -> None:
     shape = TableShape(1, "t", pa.schema([("id", pa.int64()), ("x.y", pa.int64())]), ("id",), 1, "t")
-    assert may_hold([Predicate("id", comparison, literal)], shape, group_of(id=[3, 7])) is may
-    dotted = group_of(**{"x.y": [3, 7]})
+    assert may_hold([Predicate("id", comparison, literal)], shape, footer_of(id=[3, 7]).columns(0)) is may
+    dotted = footer_of(**{"x.y": [3, 7]}).columns(0)
     assert may_hold([Predicate("x.y", comparison, literal)], shape, dotted), "a dot says nothing of which column it is"
     assert may_hold([], shape, dotted)
 

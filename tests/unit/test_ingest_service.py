@@ -485,6 +485,17 @@ def test_pieces_are_a_stream(most_bytes: int) -> None:
     assert pa.ipc.open_stream(b"".join(found)).read_all().equals(pa.Table.from_batches(batches))
 
 
+def test_small_messages_share_a_piece() -> None:
+    """All of a small answer is one; of many small batches none waits for long, and an empty one lets go of all."""
+    row = pa.record_batch({"id": [1], "v": ["a"]}, schema=SCHEMA)
+    assert len(list(pieces_of(SCHEMA, [row, row], 1 << 20))) == 1
+    assert 3 <= len(list(pieces_of(SCHEMA, [row] * 20, 1 << 20))) <= 5
+    taken = pieces_of(SCHEMA, iter([row, row.slice(0, 0), row]), 1 << 20)
+    heard = pa.ipc.open_stream(bytes(next(taken)) + b"\xff\xff\xff\xff\x00\x00\x00\x00").read_all()
+    assert heard.num_rows == 1
+    assert len(list(taken)) == 1
+
+
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 1 << 21])
 def test_a_piece_is_a_message(size: int) -> None:
     """The bytes are those of protobuf, which is asked both ways."""

@@ -38,7 +38,7 @@ def run(app: App, file: Path, as_json: bool) -> None:
     with_grpc()
     from headwater.ingest.config import load_config
     from headwater.ingest.service.limits import ServiceLimits
-    from headwater.ingest.service.running import running
+    from headwater.ingest.service.running import keep_for_good, running
 
     config = load_config(file)
     over = threading.Event()
@@ -52,6 +52,7 @@ def run(app: App, file: Path, as_json: bool) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: over.set())
         with running(opened.node, opened.keeper, address, limits):
+            keep_for_good()
             if as_json:
                 print_json({"node": config.name, "address": address, "state": state})
             else:

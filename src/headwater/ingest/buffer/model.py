@@ -41,6 +41,8 @@ class BlockView:
     visibility: RowGroupVisibility
     max_timestamp: Timestamp
     """None of its rows was committed later."""
+    bounds: dict[str, pa.StructScalar | None] | None = None
+    """Least and greatest value of columns, as far as somebody asked for them; only of a block that takes no more."""
 
 
 @dataclass(frozen=True, slots=True)

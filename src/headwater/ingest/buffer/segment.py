@@ -37,6 +37,7 @@ class Block:
         self._small = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._published: set[int] = set()
+        self._whole: BlockView | None = None
 
     @property
     def room(self) -> int:
@@ -78,8 +79,15 @@ class Block:
 
     def view(self) -> BlockView:
         """Its visible prefix."""
+        if self._whole is not None:
+            return self._whole
         rows = pa.Table.from_batches(self._batches, self._schema).slice(0, self.visible_size)
-        return BlockView(self.file_id, self.row_group, rows, self.visibility, self.max_timestamp)
+        is_whole = self.visible_size == self.capacity
+        view = BlockView(
+            self.file_id, self.row_group, rows, self.visibility, self.max_timestamp, {} if is_whole else None
+        )
+        self._whole = view if is_whole else None
+        return view
 
 
 class Segment:

@@ -50,6 +50,8 @@ class Encoding:
             write_page_checksum=True,
             store_schema=False,
             store_decimal_as_integer=True,  # as Iceberg asks for up to 18 digits
+            # Numbers are mostly unlike each other: a dictionary of them takes time, and more room than it saves.
+            use_dictionary=[each.name for each in self._schema if _is_text(each.type)],
         )
         self._blocks = 0
         self._data: bytes | None = None
@@ -67,6 +69,10 @@ class Encoding:
             self._writer.close()
             self._data = bytes(self._sink.getvalue())
         return self._data
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def store(segment: Segment, data: bytes, files: ObjectStore) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.ingest.apply.model import BadRequestError
+from headwater.ingest.buffer.model import BlockView
 from headwater.ingest.model import TIMESTAMP_COLUMN, Bools, TableShape, Timestamp
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 
@@ -23,6 +25,12 @@ _OPERATORS: dict[Comparison, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedAr
     Comparison.GREATER: pc.greater,
     Comparison.GREATER_EQUAL: pc.greater_equal,
 }
+
+
+Columns = Mapping[str, pq.ColumnChunkMetaData]
+_WITHOUT_ORDER = frozenset({Comparison.IS_NULL, Comparison.IS_NOT_NULL, Comparison.NOT_EQUAL})
+# Values that Python does not compare, as null or moments with nanoseconds, or has no year for.
+_INCOMPARABLE = (TypeError, ValueError, OverflowError)
 
 
 class RowTest(NamedTuple):
@@ -71,13 +79,22 @@ def matching(tests: Sequence[RowTest], rows: pa.Table) -> Bools | None:
     if not tests:
         return None
     fits = reduce(pc.and_, (each.fits(rows.column(each.column)) for each in tests))
+    if not pc.any(fits).as_py():
+        return np.zeros(len(fits), np.bool_)  # to unpack what is all the same costs more than to compare it
     found: Bools = fits.fill_null(fill_value=False).to_numpy()
     return found
 
 
-def ages_of(group: pq.RowGroupMetaData, timestamp: Timestamp) -> Ages:
+def columns_of(group: pq.RowGroupMetaData) -> Columns:
+    """What a footer says of the columns of a row group."""
+    columns = [group.column(place) for place in range(group.num_columns)]
+    # A dot may be part of a name, or stand between a column and what is nested in it.
+    return {each.path_in_schema: each for each in columns if "." not in each.path_in_schema}
+
+
+def ages_of(columns: Columns, timestamp: Timestamp) -> Ages:
     """Whether rows of a row group are younger than the timestamp, by its statistics; in doubt some are."""
-    column = _columns_of(group).get(TIMESTAMP_COLUMN)
+    column = columns.get(TIMESTAMP_COLUMN)
     if column is None or not column.is_stats_set or not column.statistics.has_min_max:
         return Ages.SOME_LATER
     if column.statistics.min > timestamp:
@@ -85,35 +102,47 @@ def ages_of(group: pq.RowGroupMetaData, timestamp: Timestamp) -> Ages:
     return Ages.SOME_LATER if column.statistics.max > timestamp else Ages.NONE_LATER
 
 
-def may_hold(predicates: Sequence[Predicate], shape: TableShape, group: pq.RowGroupMetaData) -> bool:
+def may_hold(predicates: Sequence[Predicate], shape: TableShape, columns: Columns) -> bool:
     """Whether a row group can have a row that fits, by its statistics; in doubt it may."""
-    if not predicates:
-        return True
-    columns = _columns_of(group)
     return all(_may_hold(each, shape, columns.get(each.column)) for each in predicates)
 
 
-def _columns_of(group: pq.RowGroupMetaData) -> dict[str, pq.ColumnChunkMetaData]:
-    columns = [group.column(place) for place in range(group.num_columns)]
-    # A dot may be part of a name, or stand between a column and what is nested in it.
-    return {each.path_in_schema: each for each in columns if "." not in each.path_in_schema}
+def may_fit(predicates: Sequence[Predicate], shape: TableShape, block: BlockView) -> bool:
+    """Whether a block can have a row that fits, by bounds that are found once; in doubt it may."""
+    if block.bounds is None:
+        return True
+    return all(_may_fit(each, shape, block.rows, block.bounds) for each in predicates)
+
+
+def _may_fit(
+    predicate: Predicate, shape: TableShape, rows: pa.Table, bounds: dict[str, pa.StructScalar | None]
+) -> bool:
+    if predicate.column not in bounds:
+        try:
+            bounds[predicate.column] = pc.min_max(rows.column(predicate.column))
+        except pa.ArrowNotImplementedError:
+            bounds[predicate.column] = None  # a type without an order
+    found = bounds[predicate.column]
+    if found is None or predicate.comparison in _WITHOUT_ORDER:
+        return True
+    try:
+        low, high = found["min"].as_py(), found["max"].as_py()
+        return _is_within(predicate.comparison, low, high, _literal(predicate, shape).as_py())
+    except _INCOMPARABLE:
+        return True
 
 
 def _may_hold(predicate: Predicate, shape: TableShape, column: pq.ColumnChunkMetaData | None) -> bool:
     if column is None or not column.is_stats_set:
         return True
     statistics = column.statistics
-    match predicate.comparison:
-        case Comparison.IS_NULL:
-            return not statistics.has_null_count or statistics.null_count > 0
-        case Comparison.IS_NOT_NULL | Comparison.NOT_EQUAL:
-            return True
-    if not statistics.has_min_max:
+    if predicate.comparison is Comparison.IS_NULL:
+        return not statistics.has_null_count or statistics.null_count > 0
+    if predicate.comparison in _WITHOUT_ORDER or not statistics.has_min_max:
         return True
     try:
         return _is_within(predicate.comparison, statistics.min, statistics.max, _literal(predicate, shape).as_py())
-    except (TypeError, ValueError, OverflowError):
-        # Values that Python does not compare, as moments with nanoseconds, or has no year for.
+    except _INCOMPARABLE:
         return True
 
 

@@ -7,7 +7,24 @@ from collections import OrderedDict
 
 import pyarrow.parquet as pq
 
+from headwater.ingest.scan.decide import Columns, columns_of
+
 _MOST_FOOTERS = 256
+
+
+class Footer:
+    """A footer, and what it says of each row group, taken out of it once."""
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        self.metadata = metadata
+        self._groups: dict[int, Columns] = {}
+
+    def columns(self, number: int) -> Columns:
+        """The columns of a row group."""
+        found = self._groups.get(number)
+        if found is None:
+            found = self._groups[number] = columns_of(self.metadata.row_group(number))
+        return found
 
 
 class Footers:
@@ -15,17 +32,17 @@ class Footers:
 
     def __init__(self, most: int = _MOST_FOOTERS) -> None:
         self._most = most
-        self._by_file: OrderedDict[int, pq.FileMetaData] = OrderedDict()
+        self._by_file: OrderedDict[int, Footer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, file_id: int) -> pq.FileMetaData | None:
+    def get(self, file_id: int) -> Footer | None:
         """The footer, if it is kept."""
         with self._lock:
             if file_id in self._by_file:
                 self._by_file.move_to_end(file_id)
             return self._by_file.get(file_id)
 
-    def keep(self, file_id: int, footer: pq.FileMetaData) -> None:
+    def keep(self, file_id: int, footer: Footer) -> None:
         """Keep it, and let the one go that was not asked for the longest."""
         with self._lock:
             self._by_file[file_id] = footer

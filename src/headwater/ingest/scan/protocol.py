@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,15 +25,17 @@ from headwater.ingest.model import TABLE_MARK, TIMESTAMP_COLUMN, Bools, TableSha
 from headwater.ingest.scan.ahead import ahead
 from headwater.ingest.scan.decide import (
     Ages,
+    Columns,
     RowTest,
     ages_of,
     columns_to_read,
     matching,
+    may_fit,
     may_hold,
     output_schema,
     row_tests,
 )
-from headwater.ingest.scan.footers import Footers
+from headwater.ingest.scan.footers import Footer, Footers
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.visibility.index import VisibilityIndex
 from headwater.ingest.visibility.row_group import RowGroupVisibility
@@ -103,6 +107,9 @@ class Scanner:
                 yield pa.RecordBatch.from_pylist([], wanted.schema)  # who waits hears that the scan goes on
                 silent = 0
         for block in _checked(blocks, check):
+            block.visibility.refuse_below_base(wanted.request.timestamp)  # whether or not a row of it fits
+            if not may_fit(wanted.request.predicates, wanted.shape, block):
+                continue
             has_later_rows = block.max_timestamp > wanted.request.timestamp
             columns = columns_to_read(wanted.request, wanted.schema, has_later_rows=has_later_rows)
             yield from rows_of_block(block, columns, wanted.request.timestamp, wanted.tests, wanted.schema)
@@ -113,7 +120,7 @@ class Scanner:
         group = self._visibility.get(file.file_id, number)
         if footer is None or group is None or group.base_timestamp > wanted.request.timestamp:
             return True
-        return _may_give(wanted, footer.row_group(number))
+        return _may_give(wanted, footer.columns(number))
 
     def _of_group(self, wanted: _Wanted, file: AdmittedFile, number: int) -> list[pa.RecordBatch]:
         """The rows of one row group; nothing is read of one that cannot have any."""
@@ -124,22 +131,23 @@ class Scanner:
         if mask is not None and not mask.any():
             return []
         footer = self._footers.get(file.file_id)
-        if footer is not None and not _may_give(wanted, footer.row_group(number)):
+        if footer is not None and not _may_give(wanted, footer.columns(number)):
             return []
         with self._open_file(file.name) as source:
             # Each thread has its own reader: one of pyarrow's is not made for two.
-            parquet = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=True)
-            said = parquet.metadata.row_group(number)
+            metadata = None if footer is None else footer.metadata
+            parquet = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, pre_buffer=True)
             if footer is None:
-                self._footers.keep(file.file_id, parquet.metadata)
-                if not _may_give(wanted, said):
+                footer = Footer(parquet.metadata)
+                self._footers.keep(file.file_id, footer)
+                if not _may_give(wanted, footer.columns(number)):
                     return []
-            has_later_rows = ages_of(said, request.timestamp) is not Ages.NONE_LATER
+            has_later_rows = ages_of(footer.columns(number), request.timestamp) is not Ages.NONE_LATER
             columns = columns_to_read(request, wanted.schema, has_later_rows=has_later_rows)
             rows = parquet.read_row_group(number, columns, use_threads=False)
         if len(rows.column_names) < len(columns):
-            rows = _with_unknown(rows, columns, said.num_rows)
-        return list(_taken(rows, mask, request.timestamp, wanted.tests, wanted.schema))
+            rows = _with_unknown(rows, columns, file.rows_by_group[number])
+        return list(_taken(rows, (mask, matching(wanted.tests, rows)), request.timestamp, wanted.schema))
 
 
 def _with_unknown(rows: pa.Table, columns: list[str], count: int) -> pa.Table:
@@ -157,9 +165,9 @@ class _Wanted:
     tests: tuple[RowTest, ...]
 
 
-def _may_give(wanted: _Wanted, group: pq.RowGroupMetaData) -> bool:
-    is_too_young = ages_of(group, wanted.request.timestamp) is Ages.ALL_LATER
-    return not is_too_young and may_hold(wanted.request.predicates, wanted.shape, group)
+def _may_give(wanted: _Wanted, columns: Columns) -> bool:
+    is_too_young = ages_of(columns, wanted.request.timestamp) is Ages.ALL_LATER
+    return not is_too_young and may_hold(wanted.request.predicates, wanted.shape, columns)
 
 
 def _checked(parts: Sequence[T], check: Callable[[], None]) -> Iterator[T]:
@@ -171,30 +179,29 @@ def _checked(parts: Sequence[T], check: Callable[[], None]) -> Iterator[T]:
 def rows_of_block(
     block: BlockView, columns: list[str], timestamp: Timestamp, tests: Sequence[RowTest], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """What a block shows at a timestamp."""
-    mask = _mask(block.visibility, timestamp, block.rows.num_rows)
-    return _taken(block.rows.select(columns), mask, timestamp, tests, schema)
+    """What a block shows at a timestamp. Where no row fits, it is not asked which ones are deleted."""
+    rows = block.rows.select(columns)
+    fits = matching(tests, rows)
+    if fits is not None and not fits.any():
+        return iter(())
+    return _taken(rows, (fits, _mask(block.visibility, timestamp, rows.num_rows)), timestamp, schema)
 
 
 def _mask(group: RowGroupVisibility, timestamp: Timestamp, count: int) -> Bools | None:
     """Which rows are not deleted; nothing where none is. A timestamp below the base is refused either way."""
-    if not group.has_deletions and group.base_timestamp <= timestamp:
-        return None
-    return group.visible_mask(timestamp)[:count]
+    group.refuse_below_base(timestamp)
+    return group.visible_mask(timestamp)[:count] if group.has_deletions else None
 
 
 def _taken(
-    rows: pa.Table, mask: Bools | None, timestamp: Timestamp, tests: Sequence[RowTest], schema: pa.Schema
+    rows: pa.Table, masks: tuple[Bools | None, ...], timestamp: Timestamp, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
+    known = [each for each in masks if each is not None]
     if TIMESTAMP_COLUMN in rows.column_names:
-        is_old = rows.column(TIMESTAMP_COLUMN).to_numpy() <= timestamp
-        mask = is_old if mask is None else mask & is_old
-    if (fits := matching(tests, rows)) is not None:
-        mask = fits if mask is None else mask & fits
-    if mask is not None and not mask.any():
-        return
-    if mask is not None and not mask.all():
-        rows = rows.filter(pa.array(mask))
+        known.append(rows.column(TIMESTAMP_COLUMN).to_numpy() <= timestamp)
+    if known:
+        mask = reduce(np.logical_and, known)
+        rows = rows if mask.all() else rows.filter(pa.array(mask))
     if rows.num_rows:
         yield from _joined(rows.select(schema.names).cast(schema)).to_batches()
 

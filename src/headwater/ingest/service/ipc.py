@@ -15,6 +15,8 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 # What a message has beside its rows: a head, and for each column its lengths and what fills up its buffers.
 _HEAD_BYTES = 1024
 _COLUMN_BYTES = 512
+_SMALL_BYTES = 1 << 14
+_FEW = 8
 
 
 def batch_of(data: bytes, what: str, *, most_rows: int, most_bytes: int) -> pa.RecordBatch | None:
@@ -64,15 +66,37 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
 
 
 def pieces_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[memoryview]:
-    """A stream in pieces of at most so many bytes; each batch is sent as soon as it is there.
+    """A stream in pieces of at most so many bytes.
 
-    A piece is a whole message of the stream, unless one row is larger: who reads it then copies it once.
+    A large message of the stream is a piece, or several: who reads it then copies it once. Small ones, each of which
+    would cost as much to send, share a piece, a few at a time; an empty batch says that somebody waits for them.
     """
-    yield from _cut(schema.serialize(), most_bytes)
+    few, count = bytearray(), 0
+    for message, is_waited_for in _messages(schema, batches, most_bytes):
+        is_small = len(message) <= _SMALL_BYTES
+        if few and not (is_small and len(few) + len(message) <= most_bytes):
+            yield memoryview(few)
+            few, count = bytearray(), 0
+        if not is_small or len(message) > most_bytes:
+            yield from _cut(message, most_bytes)
+            continue
+        few += message
+        count += 1
+        if is_waited_for or count == _FEW:
+            yield memoryview(few)
+            few, count = bytearray(), 0
+    if few:
+        yield memoryview(few)
+
+
+def _messages(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int
+) -> Iterator[tuple[memoryview, bool]]:
+    yield memoryview(schema.serialize()), False
     for batch in batches:
         for part in _parts(batch, most_bytes):
-            yield from _cut(part.serialize(), most_bytes)
-    yield memoryview(_END_OF_STREAM)
+            yield memoryview(part.serialize()), not batch.num_rows
+    yield memoryview(_END_OF_STREAM), False
 
 
 def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -83,7 +107,6 @@ def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def _cut(message: pa.Buffer, most_bytes: int) -> Iterator[memoryview]:
-    view = memoryview(message)
-    for start in range(0, len(view), most_bytes):
-        yield view[start : start + most_bytes]
+def _cut(message: memoryview, most_bytes: int) -> Iterator[memoryview]:
+    for start in range(0, len(message), most_bytes):
+        yield message[start : start + most_bytes]

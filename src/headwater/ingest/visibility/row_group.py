@@ -96,6 +96,10 @@ class RowGroupVisibility:
         now = self._version
         return bool(now.base) or now.used > 0
 
+    def refuse_below_base(self, timestamp: Timestamp) -> None:
+        """Raise where a read at `timestamp` would be wrong."""
+        self._readable(timestamp)
+
     def delete(self, offsets: Int64s, timestamp: Timestamp, *, is_sorted: bool = False) -> None:
         """Delete rows as of `timestamp`, in any order, again if need be. A wrong offset deletes nothing."""
         moment = checked_timestamp(timestamp, lowest=1)

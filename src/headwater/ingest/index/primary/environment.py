@@ -38,15 +38,15 @@ class Environment:
         self._newest: dict[Hashable | None, int] = {}
         with self._translated("open"):
             path.mkdir(parents=True, exist_ok=True)
-            # Pages are changed through the map: that halves the time of a small batch and needs no memory of our own.
+            # Pages are not changed through the map: each time the kernel stores a page it would have to take it from
+            # there again, interrupting every processor, and requests would wait for a second.
             self._lmdb = lmdb.open(
                 str(path),
                 map_size=map_bytes,
                 max_dbs=4,
                 max_readers=_READERS,
                 sync=False,
-                writemap=True,
-                map_async=True,
+                writemap=False,
                 readahead=False,
                 meminit=False,
             )
@@ -102,7 +102,7 @@ class Environment:
             raise UsageError(f"the index {self.path} is closed", path=str(self.path))
 
     def _refuse_full(self, keys: int) -> None:
-        """A disk that fills up under the map would end the process: so there must be room for what a call may touch."""
+        """There must be room for all that a call may touch, before it begins: then a flush, too, finds a place."""
         needed = _SPARE_BYTES + _BYTES_A_KEY * keys
         with self._translated("write"):
             disk = os.statvfs(self.path)
