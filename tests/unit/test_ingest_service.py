@@ -134,11 +134,12 @@ def test_visibility_is_answered_as_bitmaps(served: Served) -> None:
 
 def test_an_offload_holds_folding_back(served: Served) -> None:
     served.client.update(served.message(1, inserts=rows(9)))
-    served.client.call(served.client.node.RegisterOffload, pb.RegisterOffloadRequest(timestamp=1))
+    held = served.client.call(served.client.node.RegisterOffload, pb.RegisterOffloadRequest(timestamp=1))
+    assert held.lease_seconds == served.world.node.offloads.lease_seconds > 0
     served.client.update(served.message(5, deletes=[{"id": 1}, {"id": 2}]))
     served.world.node.fold(5)
     assert len(served.rows(1)) == len([row for row in rows(9) if served.world.is_here(row)])
-    served.client.call(served.client.node.UnregisterOffload, pb.UnregisterOffloadRequest(timestamp=1))
+    served.client.call(served.client.node.UnregisterOffload, pb.UnregisterOffloadRequest(offload_id=held.offload_id))
     served.world.node.fold(5)
     with pytest.raises(RefusedError, match="below 5"):
         served.rows(4)

@@ -39,7 +39,7 @@ class TimeSection(_Section):
         None, min_length=1, max_length=128, description="How nodes that share time call it; by default the lake's own."
     )
     lease_seconds: float = Field(10.0, ge=1, le=600, description="Without its holder for so long, another takes over.")
-    read_lease_seconds: float = Field(60.0, ge=1, le=86_400, description="A reader that is silent for so long is over.")
+    read_lease_seconds: float = Field(60.0, ge=1, le=86_400, description="A reader or offload that is silent for so long is over.")
 
 
 class NodeConfig(_Section):

@@ -30,7 +30,8 @@ from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.scan.protocol import Scanner, rows_of_block
 from headwater.ingest.topology import Topology
 from headwater.ingest.visibility.index import VisibilityIndex
-from headwater.ingest.visibility.model import BelowBaseError, NotAdmittedError
+from headwater.ingest.visibility.model import NotAdmittedError
+from headwater.ingest.visibility.offloads import Offloads
 from headwater.kernel.clock import Clock
 from headwater.kernel.errors import HeadwaterError
 from headwater.kernel.logs import Log
@@ -69,6 +70,7 @@ class Node:
         clock: Clock,
         limits: BufferLimits = BufferLimits(),  # noqa: B008  (frozen)
         flush_seconds: float = 60.0,
+        read_lease_seconds: float = 60.0,
     ) -> None:
         self.name = name
         self.topology = topology
@@ -78,6 +80,7 @@ class Node:
         self.lifecycle = Lifecycle()
         self.registry = FileRegistry()
         self.visibility = VisibilityIndex()
+        self.offloads = Offloads(clock, read_lease_seconds)
         self.buffers = Buffers(self.registry, limits, self._new_segment)
         self.owned = frozenset(topology.node(name).virtual_nodes)
         self.applier = Applier(
@@ -102,9 +105,6 @@ class Node:
         self._clock = clock
         self._flush_seconds = flush_seconds
         self._stop = threading.Event()
-        self._offloading = threading.Lock()
-        self._offloads: list[Timestamp] = []
-        self._folded: Timestamp = 0
         self._safe_timestamp: Callable[[], Timestamp] | None = None
         self._thread: threading.Thread | None = None
 
@@ -136,19 +136,6 @@ class Node:
         """Publish the segments that are full."""
         return self._publish_all(is_sealed=False)
 
-    def register_offload(self, timestamp: Timestamp) -> None:
-        """Folding stays at or below this timestamp until it is given back; one below a base is refused."""
-        with self._offloading:
-            if timestamp < self._folded:
-                raise BelowBaseError(timestamp, self._folded)
-            self._offloads.append(timestamp)
-
-    def unregister_offload(self, timestamp: Timestamp) -> None:
-        """Give a timestamp back; once for each time that it was registered."""
-        with self._offloading:
-            if timestamp in self._offloads:
-                self._offloads.remove(timestamp)
-
     def refuse_not_admitted(self, file_id: int) -> None:
         """Raise unless the file has visibility."""
         if not self.registry.has(file_id):
@@ -156,9 +143,7 @@ class Node:
 
     def fold(self, wanted: Timestamp) -> None:
         """Let deletions up to here become part of the bases: reads below are refused from now on."""
-        with self._offloading:
-            up_to = min([wanted, *self._offloads])
-            self._folded = max(self._folded, up_to)
+        up_to = self.offloads.fold(wanted)
         for buffer in self.buffers.all():
             for segment in buffer.segments():
                 for block in segment.blocks:

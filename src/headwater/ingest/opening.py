@@ -85,6 +85,7 @@ def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Opened
                 config.buffer.block_rows, config.buffer.segment_blocks, config.buffer.unpublished_bytes
             ),
             flush_seconds=config.buffer.flush_seconds,
+            read_lease_seconds=config.time.read_lease_seconds,
         )
         stack.callback(node.finish)
         yield Opened(node, keeper_of(config, surroundings, home.address))

@@ -105,16 +105,17 @@ class NodeService(IngestNodeServicer):
     def RegisterOffload(
         self, request: pb.RegisterOffloadRequest, context: grpc.ServicerContext
     ) -> pb.RegisterOffloadResponse:
-        """Keep what this timestamp sees readable while folding goes on."""
+        """Keep what this timestamp sees readable while folding goes on, for a lease."""
         self._node.lifecycle.refuse_unless_ready()
-        self._node.register_offload(readable(request.timestamp))
-        return pb.RegisterOffloadResponse()
+        offloads = self._node.offloads
+        offload_id = offloads.register(readable(request.timestamp))
+        return pb.RegisterOffloadResponse(offload_id=offload_id, lease_seconds=offloads.lease_seconds)
 
     def UnregisterOffload(
         self, request: pb.UnregisterOffloadRequest, context: grpc.ServicerContext
     ) -> pb.UnregisterOffloadResponse:
-        """The reader of this timestamp is done."""
-        self._node.unregister_offload(request.timestamp)
+        """Its reader is done."""
+        self._node.offloads.unregister(request.offload_id)
         return pb.UnregisterOffloadResponse()
 
     def AddVisibility(

@@ -184,14 +184,18 @@ class RegisterOffloadRequest(_message.Message):
     def __init__(self, timestamp: _Optional[int] = ...) -> None: ...
 
 class RegisterOffloadResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("offload_id", "lease_seconds")
+    OFFLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    offload_id: int
+    lease_seconds: float
+    def __init__(self, offload_id: _Optional[int] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
 class UnregisterOffloadRequest(_message.Message):
-    __slots__ = ("timestamp",)
-    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    timestamp: int
-    def __init__(self, timestamp: _Optional[int] = ...) -> None: ...
+    __slots__ = ("offload_id",)
+    OFFLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    offload_id: int
+    def __init__(self, offload_id: _Optional[int] = ...) -> None: ...
 
 class UnregisterOffloadResponse(_message.Message):
     __slots__ = ()
