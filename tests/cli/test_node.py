@@ -61,9 +61,12 @@ def test_status_says_what_time_waits_for(run: Run, fed: Fed) -> None:
         told = run("node", "status", "--node", address, "--json").json()["time"]
         assert (told["high_watermark"], told["open_writes"]) == (7, 2)
         assert (told["waits_for_transaction"], told["waits_for_timestamp"]) == (lost.transaction_id, 7)
+        listed = client.call(client.time.ListOpenWrites, pb.ListOpenWritesRequest()).writes
+        assert [each.timestamp for each in listed] == [7, 2], "what holds nothing back comes last"
         assert f"waits_for_transaction {lost.transaction_id}" in run("node", "status", "--node", address).out
         client.call(client.time.RollbackTransaction, pb.RollbackTransactionRequest(transaction_id=lost.transaction_id))
-        assert run("node", "status", "--node", address, "--json").json()["time"]["high_watermark"] == 10
+        told = run("node", "status", "--node", address, "--json").json()["time"]
+        assert (told["high_watermark"], told["open_writes"], told["waits_for_timestamp"]) == (10, 1, None)
 
 
 def test_status_where_nobody_keeps_the_time(run: Run, fed: Fed) -> None:

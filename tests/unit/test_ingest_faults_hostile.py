@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,12 +26,12 @@ from headwater.ingest.index import IndexBackendError
 from headwater.ingest.index.local import LocalIndex
 from headwater.ingest.keys import Keys, encode
 from headwater.ingest.lifecycle import LifecycleState
-from headwater.ingest.model import Position, Resolved, Stream
+from headwater.ingest.model import TIMESTAMP_COLUMN, Position, Resolved, Stream
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.topology import Topology
 from headwater.ingest.visibility import VisibilityIndex
 from headwater.ingest.visibility.model import BelowBaseError
-from tests.unit.ingest_world import TOPOLOGY, IngestWorld, ingest_world
+from tests.unit.ingest_world import TOPOLOGY, IngestWorld, field, ingest_world
 
 
 def keys_of_stream(virtual_node: int) -> list[int]:
@@ -420,3 +422,49 @@ def test_i1_pruning_takes_history_and_no_row(world: IngestWorld) -> None:
 
 def _fails(*_: Any, **__: Any) -> None:
     raise IndexBackendError("no disk")
+
+
+@pytest.mark.parametrize("part", ["deletes", "inserts", "updates"])
+def test_a_full_disk_is_said_before_the_first_effect(
+    world: IngestWorld, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Else a row would be gone already, and the repair would find no room either."""
+    rows = [{"id": each, "v": "o"} for each in range(30)]
+    world.node.applier.apply(world.request(1, inserts=rows))
+    before = world.rows(9)
+    parts: dict[str, Any] = {part: [{"id": each["id"]} if part == "deletes" else each for each in rows]}
+    wanted = world.request(2, **parts)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=4_096))
+        with pytest.raises(IndexBackendError, match="bytes are free"):
+            world.node.applier.apply(wanted)
+    assert world.rows(9) == before
+    assert world.node.lifecycle.failure is None
+    world.node.applier.apply(wanted)
+    assert bool(world.rows(2)) is (part != "deletes")
+
+
+def test_rows_keep_nothing_alive_beside_themselves(world: IngestWorld) -> None:
+    """A message may hold far more than its rows point to."""
+    buffer = world.node.buffers.add(Stream(world.shape.id, 0), world.shape)
+    large = pa.array(["x" * (1 << 20), "y"])
+    rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), large], schema=world.shape.schema).slice(1, 1)
+    assert rows.get_total_buffer_size() > 1 << 20
+    buffer.append_pending(rows, 1, 0)
+    [kept] = buffer.segments()[0].blocks[0]._batches
+    assert kept.get_total_buffer_size() < 1 << 10
+
+
+def test_a_nested_part_with_the_name_of_our_column(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            field("id", pa.int64(), 1, nullable=False),
+            field("s", pa.struct([field(TIMESTAMP_COLUMN, pa.int64(), 3)]), 2),
+        ]
+    )
+    with ingest_world(tmp_path, schema=schema) as world:
+        rows = [{"id": each, "s": {TIMESTAMP_COLUMN: 77}} for each in range(9)]
+        world.node.applier.apply(world.request(1, inserts=rows))
+        before = world.rows(1)
+        assert world.node.flush() > 0
+        assert world.rows(1) == before

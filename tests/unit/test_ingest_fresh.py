@@ -45,7 +45,7 @@ from headwater.ingest.fresh.decide import fed_tables, pushed, refuse_other_colum
 from headwater.ingest.fresh.merging import merged
 from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState, ReadLostError
 from headwater.ingest.keys import encode
-from headwater.ingest.opening import Opened
+from headwater.ingest.opening import Opened, locked
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.service.ipc import bytes_of
 from headwater.ingest.service.running import running
@@ -519,3 +519,37 @@ def test_a_source_waits_for_its_reader() -> None:
         assert next(slow) == turn
         # Beside what was taken, two wait and one is on its way in.
         assert len(given) <= turn + 1 + 3
+
+
+def test_a_begin_that_would_be_another_write_each_time_is_sent_once(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer may be lost: who sends it again holds the watermark by a write that nobody knows of."""
+    addresses, real = [node.address for node in fed.topology.nodes], NodeClient.call
+    with Times(addresses, timeout_seconds=5) as times:
+        times.call("GetWatermarks", pb.GetWatermarksRequest())
+        for name, request, most in (
+            ("BeginTransaction", pb.BeginTransactionRequest(), 1),
+            ("BeginTransactionBatch", pb.BeginTransactionBatchRequest(count=2), 1),
+            ("BeginTransaction", pb.BeginTransactionRequest(timestamp=7), 2),
+            ("BeginTransaction", pb.BeginTransactionRequest(read_only=True), 2),
+        ):
+            sent = list[object]()
+
+            def lost(self: NodeClient, method: Any, request: Any, sent: list[object] = sent) -> Any:
+                if isinstance(request, pb.GetWatermarksRequest):
+                    return real(self, method, request)
+                sent.append(request)
+                raise UnavailableError("the answer is lost")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(NodeClient, "call", lost)
+                with pytest.raises(UnavailableError):
+                    times.call(name, request)
+            assert len(sent) == most, name
+        assert times.call("BeginTransaction", pb.BeginTransactionRequest()).transaction_id > 0
+
+
+def test_a_directory_has_one_process(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(RefusedError, match="another process has the folder"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass

@@ -470,16 +470,23 @@ class TestFaults:
         world.close()
 
     def test_a_full_disk(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is refused before anything is written."""
-        world.put(["a"], 1)
         free = SimpleNamespace(f_bavail=5_000, f_frsize=4_096)
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "statvfs", lambda _: free)
-            with pytest.raises(IndexBackendError, match="bytes are free") as caught:
-                world.put([f"{number}" for number in range(2_000)], 2)
-            assert "room" in str(caught.value.hint)
-            world.put(["b"], 2)
-        assert len(world.put([f"{number}" for number in range(2_000)], 2)) == 2_000
+        monkeypatch.setattr(os, "statvfs", lambda _: free)
+        with pytest.raises(IndexBackendError, match="bytes are free") as caught:
+            world.primary.refuse_full(2_000)
+        assert "room" in str(caught.value.hint)
+        world.primary.refuse_full(1)
+
+    def test_an_index_that_is_nearly_full(self, tmp_path: Path) -> None:
+        world = World.open(tmp_path, map_bytes=2**25)
+        world.primary.refuse_full(100)
+        with pytest.raises(IndexBackendError, match="bytes are left") as caught:
+            world.primary.refuse_full(2_000)
+        assert "spread its virtual nodes" in str(caught.value.hint)
+        world.put([f"{number:0100}" for number in range(150_000)], 2)
+        with pytest.raises(IndexBackendError, match="bytes are left"):
+            world.primary.refuse_full(100)
+        world.close()
 
     def test_an_error_before_the_commit_leaves_nothing(self, world: World) -> None:
         with arm(Failpoint.PRIMARY_BEFORE_COMMIT, Action.ERROR), pytest.raises(FailpointError):

@@ -273,6 +273,8 @@ def test_a_folder_that_cannot_be_made_is_said(lake: LakeWorld, config: NodeConfi
         ("[service]\nrequest_bytes = 4000000000\n", "service.request_bytes"),
         ("other = " + "9" * 5_000, "cannot be read"),
         ("other = " + "[" * 100_000, "cannot be read"),
+        ("[service]\ncalls = true\n", "service.calls"),
+        ('[buffer]\nblock_rows = "9"\n', "buffer.block_rows"),
     ],
     ids=lambda each: each[:20],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -176,6 +177,15 @@ BATCHES: dict[str, tuple[Callable[[Served], bytes], str]] = {
         "v of t is string, and inserts bring dict",
     ),
     "runs": (with_column("v", lambda _: pa.RunEndEncodedArray.from_arrays([1], ["a"])), "bring run_end_encoded"),
+    "a union of nothing": (
+        lambda _: bytes_of(
+            pa.RecordBatch.from_arrays(
+                [pa.UnionArray.from_dense(pa.array([], pa.int8()), pa.array([], pa.int32()), [pa.array([1])])],
+                names=["v"],
+            )
+        ),
+        NOT_IPC,
+    ),
     "no type": (with_column("v", lambda _: pa.nulls(1)), "inserts bring null"),
     "another list": (with_column("l", lambda _: pa.array([["a"]])), "inserts bring list<item: string>"),
     "another decimal": (with_column("n", lambda _: pa.nulls(1, pa.decimal128(10, 2))), "decimal128(10, 2)"),
@@ -212,6 +222,59 @@ def test_what_unfolds_to_more_than_a_request_may_have(served: Served) -> None:
     data = bytes(sink.getvalue())
     assert len(data) < 10_000
     refused(served, lambda: served.send(served.update(inserts=data)), INVALID, "may be in one request")
+
+
+def test_parts_unfold_together(served: Served) -> None:
+    """Each of them is within the limit, all of them are not."""
+    part = squeezed(BATCH_ROWS)(served)
+    count = REQUEST_BYTES // (8 * BATCH_ROWS) + 1
+    assert count * len(part) < REQUEST_BYTES
+    refused(served, lambda: served.send(*[served.update(inserts=part)] * count), INVALID, "all parts together")
+
+
+def test_views_of_the_same_text(served: Served) -> None:
+    """Each becomes a text of its own."""
+    text = b"x" * (REQUEST_BYTES // 40)
+    view = struct.pack("<i4sii", len(text), text[:4], 0, 0)
+    views = pa.Array.from_buffers(
+        pa.string_view(), BATCH_ROWS, [None, pa.py_buffer(view * BATCH_ROWS), pa.py_buffer(text)]
+    )
+    data = bytes_of(pa.RecordBatch.from_arrays([views], names=["v"]))
+    assert len(data) < REQUEST_BYTES
+    refused(served, lambda: served.send(served.update(inserts=data)), INVALID, "all parts together")
+    for hidden in (
+        pa.array([["x"]], pa.list_(pa.string_view())),
+        pa.array(["x"], pa.string_view()).dictionary_encode(),
+    ):
+        data = bytes_of(pa.RecordBatch.from_arrays([hidden], names=["v"]))
+        update = served.update(inserts=data)
+        refused(served, partial(served.send, update), INVALID, "v of inserts of t is")
+
+
+def test_a_length_below_nothing(served: Served) -> None:
+    """It would make up for another that is too large."""
+    message = bytearray(bytes_of(pa.RecordBatch.from_arrays([pa.array([bytes(4096)], pa.binary(4096))], names=["v"])))
+    place = message.find(struct.pack("<qq", 0, 4096))
+    assert place > 0
+    message[place + 8 : place + 16] = struct.pack("<q", -(64 << 20))
+    refused(served, lambda: served.send(served.update(inserts=bytes(message))), INVALID, "is negative")
+
+
+def test_marks_of_an_old_version(served: Served) -> None:
+    """Compression was one of them."""
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("v", pa.string())]), options=options) as writer:
+        writer.write_batch(pa.record_batch({"v": ["x"]}), custom_metadata={"ARROW:experimental_compression": "zstd"})
+    data = bytes(sink.getvalue())
+    refused(served, lambda: served.send(served.update(inserts=data)), INVALID, "marks of its own")
+
+
+def test_a_long_name_is_told_of_all_the_same(served: Served) -> None:
+    """What is said of it is cut: gRPC would say RESOURCE_EXHAUSTED of it, and a feeder send it for ever."""
+    for name in ("x" * 20_000, "я" * 9_000):
+        refused(served, partial(served.scan, columns=[name]), INVALID, "t has no column")
+        refused(served, partial(served.send, served.update(table=name)), INVALID, "table ")
 
 
 def test_bytes_that_were_changed_on_the_way(served: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -188,6 +189,21 @@ def test_a_block_of_nulls(tmp_path: Path) -> None:
         assert len(world.rows(1, predicates=(Predicate("v", Comparison.IS_NULL),))) == len(world.rows(1)) > 0
 
 
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_uuids_are_compared(tmp_path: Path, is_flushed: bool) -> None:
+    schema = pa.schema([field("id", pa.int64(), 1, nullable=False), field("u", pa.uuid(), 2)])
+    with ingest_world(tmp_path, schema=schema) as world:
+        uuids = {each: uuid.UUID(int=each << 100) for each in range(40)}
+        rows = [{"id": each, "u": known.bytes} for each, known in uuids.items()]
+        world.node.applier.apply(world.request(1, inserts=rows))
+        if is_flushed:
+            world.node.flush()
+        here = [each for each in uuids if world.is_here({"id": each})]
+        for comparison, compare in COMPARED.items():
+            found = world.rows(1, predicates=(Predicate("u", comparison, uuids[here[3]].bytes),))
+            assert [each["id"] for each in found] == [each for each in here if compare(uuids[each], uuids[here[3]])]
+
+
 def test_what_cannot_fit_is_not_read(files: IngestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world = files
     world.rows(9)
@@ -252,8 +268,11 @@ def footer_of(**columns: Any) -> Footer:
     ],
 )
 def test_ages_by_statistics(stamps: list[int | None], timestamp: int, ages: Ages) -> None:
-    assert ages_of(footer_of(**{TIMESTAMP_COLUMN: pa.array(stamps, pa.int64())}).columns(0), timestamp) is ages
-    assert ages_of(footer_of(other=[1]).columns(0), timestamp) is Ages.SOME_LATER
+    assert (
+        ages_of(footer_of(**{TIMESTAMP_COLUMN: pa.array(stamps, pa.int64())}).column(0, TIMESTAMP_COLUMN), timestamp)
+        is ages
+    )
+    assert ages_of(footer_of(other=[1]).column(0, TIMESTAMP_COLUMN), timestamp) is Ages.SOME_LATER
 
 
 @pytest.mark.parametrize(
@@ -278,10 +297,9 @@ def test_ages_by_statistics(stamps: list[int | None], timestamp: int, ages: Ages
 )
 def test_what_a_row_group_may_hold(comparison: Comparison, literal: int | None, may: bool) -> None:
     shape = TableShape(1, "t", pa.schema([("id", pa.int64()), ("x.y", pa.int64())]), ("id",), 1, "t")
-    assert may_hold([Predicate("id", comparison, literal)], shape, footer_of(id=[3, 7]).columns(0)) is may
-    dotted = footer_of(**{"x.y": [3, 7]}).columns(0)
-    assert may_hold([Predicate("x.y", comparison, literal)], shape, dotted), "a dot says nothing of which column it is"
-    assert may_hold([], shape, dotted)
+    assert may_hold(Predicate("id", comparison, literal), shape, footer_of(id=[3, 7]).column(0, "id")) is may
+    dotted = footer_of(**{"x.y": [3, 7]}).column(0, "x.y")
+    assert may_hold(Predicate("x.y", comparison, literal), shape, dotted), "a dot says nothing of which column it is"
 
 
 def test_moments_that_python_has_no_year_for(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from headwater.ingest.client import NodeClient, _Patience
 from headwater.ingest.lifecycle import Lifecycle
 from headwater.ingest.scan.ahead import ahead
 from headwater.ingest.service.failures import CallerGoneError
-from headwater.ingest.service.gate import Gate, TooManyCallsError
+from headwater.ingest.service.gate import WATCHERS, Gate, TooManyCallsError
 from headwater.ingest.service.ipc import bytes_of, pieces_of
 from headwater.ingest.service.limits import ServiceLimits
 from headwater.ingest.service.node import NodeService
@@ -484,6 +484,20 @@ def test_pieces_are_a_stream(most_bytes: int) -> None:
     found = list(pieces_of(SCHEMA, batches, most_bytes))
     assert all(0 < each.nbytes <= most_bytes for each in found)
     assert pa.ipc.open_stream(b"".join(found)).read_all().equals(pa.Table.from_batches(batches))
+
+
+def test_who_watches_leaves_room_for_light_calls(served: Served) -> None:
+    watch: Any = health_pb2_grpc.HealthStub(served.client._channel).Watch
+    watchers = [watch(health_pb2.HealthCheckRequest(), timeout=60) for _ in range(WATCHERS)]
+    for each in watchers:
+        next(each)
+    for _ in range(50):
+        with pytest.raises(grpc.RpcError) as caught:
+            next(watch(health_pb2.HealthCheckRequest(), timeout=60))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    served.client.call(served.client.node.GetStatus, pb.GetStatusRequest())
+    for each in watchers:
+        each.cancel()
 
 
 def test_small_messages_share_a_piece() -> None:

@@ -206,6 +206,7 @@ def _watermarks(address: str) -> dict[str, object]:
             waits = times.call("ListOpenWrites", pb.ListOpenWritesRequest())
         except HeadwaterError as error:
             return {"holder": None, "error": error.message}
+        holding = next((each for each in waits.writes if not each.is_resend), None)
         return {
             "holder": times.holder,
             "high_watermark": found.high_watermark,
@@ -214,8 +215,8 @@ def _watermarks(address: str) -> dict[str, object]:
             "safe_gc_timestamp": found.safe_gc_timestamp,
             "open_writes": waits.count,
             # Of a write whose owner is gone, what a person has to end.
-            "waits_for_transaction": waits.writes[0].transaction_id if waits.writes else None,
-            "waits_for_timestamp": waits.writes[0].timestamp if waits.writes else None,
+            "waits_for_transaction": holding.transaction_id if holding else None,
+            "waits_for_timestamp": holding.timestamp if holding else None,
         }
 
 

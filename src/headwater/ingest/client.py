@@ -100,7 +100,8 @@ class NodeClient:
 class Times:
     """The timestamp service of some nodes, wherever it is: who does not keep the time names who does.
 
-    A call may reach two nodes, so only calls that may be repeated are made: reads, and ends of transactions.
+    A call whose answer is lost is made again, perhaps of another node: all but the begin of a write that asks for the
+    next timestamp may be repeated. Such a begin is sent once, to the one who was found to keep the time.
     """
 
     def __init__(self, addresses: Sequence[str], *, timeout_seconds: float = 60.0) -> None:
@@ -121,6 +122,8 @@ class Times:
 
     def call(self, name: str, request: object) -> Any:
         """The answer of the holder to the method of this name."""
+        if not _may_be_repeated(request):
+            return self._call_once(name, request)
         refusals = []
         for first in dict.fromkeys(each for each in (self.holder, *self._addresses) if each):
             try:
@@ -132,6 +135,13 @@ class Times:
             hint="start a node; after a crash the next takes over when the lease has passed",
             nodes=list(self._addresses),
         )
+
+    def _call_once(self, name: str, request: object) -> Any:
+        if self.holder is None:
+            self.call("GetWatermarks", pb.GetWatermarksRequest())
+        holder, self.holder = self.holder, None  # who does not answer is looked for anew the next time
+        assert holder is not None, "it has just answered"
+        return self._follow(holder, name, request)
 
     def _follow(self, address: str, name: str, request: object) -> Any:
         for _ in range(_HOPS):
@@ -151,6 +161,13 @@ class Times:
         if address not in self._clients:
             self._clients[address] = NodeClient(address, timeout_seconds=self._timeout_seconds)
         return self._clients[address]
+
+
+def _may_be_repeated(request: object) -> bool:
+    """Whether two of it are as good as one: each begin of a write at the next timestamp is another write."""
+    if isinstance(request, pb.BeginTransactionRequest):
+        return request.read_only or request.timestamp > 0
+    return not isinstance(request, pb.BeginTransactionBatchRequest) or request.read_only
 
 
 class _Patience:

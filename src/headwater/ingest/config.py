@@ -15,7 +15,13 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class BufferSection(_Section):
+class _Numbers(_Section):
+    """Words that stand for what they are: `true` is no number, and neither is "1"."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class BufferSection(_Numbers):
     """Sizes of what waits in memory."""
 
     block_rows: int = Field(1 << 16, ge=1, le=1 << 22, description="Rows of a row group.")
@@ -24,7 +30,7 @@ class BufferSection(_Section):
     flush_seconds: float = Field(60.0, gt=0, le=86_400, description="After this time a file is made of what there is.")
 
 
-class ServiceSection(_Section):
+class ServiceSection(_Numbers):
     """Limits of requests."""
 
     request_bytes: int = Field(64 << 20, ge=1 << 16, le=1 << 29, description="The largest message.")
@@ -32,14 +38,16 @@ class ServiceSection(_Section):
     calls: int = Field(32, ge=1, le=1024, description="Writes and scans side by side; more are refused at once.")
 
 
-class TimeSection(_Section):
+class TimeSection(_Numbers):
     """The timestamp service, which one of the nodes keeps."""
 
     name: str | None = Field(
         None, min_length=1, max_length=128, description="How nodes that share time call it; by default the lake's own."
     )
     lease_seconds: float = Field(10.0, ge=1, le=600, description="Without its holder for so long, another takes over.")
-    read_lease_seconds: float = Field(60.0, ge=1, le=86_400, description="A reader or offload that is silent for so long is over.")
+    read_lease_seconds: float = Field(
+        60.0, ge=1, le=86_400, description="A reader or offload that is silent for so long is over."
+    )
 
 
 class NodeConfig(_Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Opened
     refuse_two_names(tables)
     make_directory(config.directory)
     with ExitStack() as stack:
+        stack.enter_context(locked(config.directory))
         main = MainIndex.open(config.directory / "main.db")
         stack.callback(main.close)
         primary = PrimaryIndex.open(
@@ -162,6 +164,21 @@ def make_directory(directory: Path) -> None:
             hint="name a folder on a local disk that the node may write to",
             directory=str(directory),
         ) from error
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """For as long as the block lasts no other process has the folder: each would trust what the other has changed."""
+    with (directory / "node.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RefusedError(
+                f"another process has the folder {directory}",
+                hint="each node has a folder of its own; is this one running already?",
+                directory=str(directory),
+            ) from error
+        yield
 
 
 def table_id_of(metadata: TableMetadata) -> int:

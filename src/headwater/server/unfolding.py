@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.server.errors import ShapeError
-from headwater.tables.claims import claimed
+from headwater.tables.claims import UntoldClaimError, claimed
 
 MOST_BYTES = 1 << 30
 MOST_ROWS = 1 << 26
@@ -35,5 +35,9 @@ def refuse_what_unfolds(path: Path) -> None:
                         f"a batch of the body unfolds to {rows} rows and {size} bytes",
                         hint=f"send batches of at most {MOST_ROWS} rows and {MOST_BYTES} bytes; there may be many",
                     )
+        except UntoldClaimError as error:
+            raise ShapeError(
+                415, "unsupported_media_type", f"the body cannot be read: {error}", hint="write it with a newer Arrow"
+            ) from error
         except (pa.ArrowException, OSError, struct.error):
             return

@@ -12,10 +12,18 @@ import pyarrow as pa
 
 _DICTIONARY, _BATCH = 2, 3
 _BUFFER_BYTES = 16
+_VERSION_5 = 4
+
+
+class UntoldClaimError(ValueError):
+    """What a message holds cannot be told before it is unfolded."""
 
 
 def claimed(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:
-    """The rows of a message, and the bytes of its buffers once they are unfolded; nothing if it is no batch."""
+    """The rows of a message, and the bytes of its buffers once they are unfolded; nothing if it is no batch.
+
+    `UntoldClaimError` and `struct.error` say that it cannot be told.
+    """
     view = _Table(metadata, struct.unpack_from("<I", metadata)[0])
     kind, table = view.byte(1), view.table(2)
     if kind == _DICTIONARY and table is not None:
@@ -24,13 +32,18 @@ def claimed(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:
         return 0, 0
     if table is None or body is None:
         return 0, 0
-    size, is_compressed = 0, table.table(3) is not None
+    if view.byte(0) < _VERSION_5 and view.table(4) is not None:
+        # Before version 5 compression was one of these, and looked like nothing at all.
+        raise UntoldClaimError("a message of an old version of Arrow has marks of its own")
+    rows, size, is_compressed = table.number(0), 0, table.table(3) is not None
     for start, length in table.pairs(2):
+        if min(rows, start, length) < 0:
+            raise UntoldClaimError("a count in a message of Arrow is negative")
         size += length
         if is_compressed and length >= struct.calcsize("<q"):
             unfolded = struct.unpack_from("<q", body, start)[0]
             size += max(0, unfolded)  # -1 says that this one is as it is
-    return table.number(0), size
+    return rows, size
 
 
 class _Table:

@@ -5,7 +5,8 @@ that the high watermark passes it. When it raises, each key of the request is ei
 readers, index and flush agree on which; sending the request again makes it whole. What can be refused is refused before
 the first effect. When not even that can be made true the node fails, and takes nothing more.
 
-Within a stream, one request at a time; all keys of a request, of all its streams, are resolved before its first effect:
+Within a stream, one request at a time; all keys of a request, of all its streams, are resolved before its first effect,
+and there is room in the index for all of them:
 
     DELETE    resolve → visibility delete → tombstone
     INSERT    append pending → main index → primary → publish visible
@@ -71,6 +72,10 @@ class LocalIndex(Protocol):
         """The newest version of each key."""
         ...
 
+    def refuse_full(self, keys: int) -> None:
+        """Raise unless there is room for so many keys, and to undo what was done to them."""
+        ...
+
     def put_main_index_entries(self, ranges: tuple[RowRange, ...]) -> None:
         """Where rows are."""
         ...
@@ -130,6 +135,7 @@ class Applier:
             self._lifecycle.refuse_failed()
             due = [each for each in wanted if not is_applied(request.position, self._applied.get(each.stream))]
             found = [self._resolve(each, request.position.timestamp) for each in due]
+            self._index.refuse_full(sum(map(_key_count, due)))
             for change, resolved in zip(due, found, strict=True):
                 self._apply(change, resolved, request.position.timestamp)
                 self._applied[change.stream] = request.position
@@ -244,6 +250,10 @@ class Applier:
         gone = _chosen(found.locations, found.is_found)
         if len(gone):
             delete_rows(lambda *place: buffer.visibility_of(*place) or self._visibility.get(*place), gone, timestamp)
+
+
+def _key_count(change: StreamChange) -> int:
+    return len(change.deleted) + len(change.replaced) + len(change.updated)
 
 
 def _row_ids(handle: AppendHandle) -> Int64s:

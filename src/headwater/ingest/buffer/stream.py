@@ -23,6 +23,8 @@ from headwater.ingest.model import Bools, Int64s, RowRange, Stream, TableShape, 
 from headwater.ingest.visibility.row_group import RowGroupVisibility
 from headwater.kernel.errors import RefusedError
 
+_KEPT_BYTES = 1 << 16
+
 
 class Outcome(enum.Enum):
     """What becomes of an append."""
@@ -58,7 +60,7 @@ class StreamBuffer:
 
     def append_pending(self, rows: pa.RecordBatch, timestamp: Timestamp, first_row_id: int) -> AppendHandle:
         """Take rows that nobody sees until they are published; says where each of them is, for ever."""
-        stamped = _stamped(rows, timestamp, self._schema)
+        stamped = _stamped(_cut_out(rows), timestamp, self._schema)
         ranges: list[RowRange] = []
         done = 0
         try:
@@ -192,6 +194,13 @@ class StreamBuffer:
 
     def _segments(self) -> list[Segment]:
         return [*self._sealed, self._open] if self._open is not None else list(self._sealed)
+
+
+def _cut_out(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without what they keep alive beside themselves: a message may hold far more than its rows point to."""
+    if rows.get_total_buffer_size() <= 2 * rows.nbytes + _KEPT_BYTES:
+        return rows
+    return pa.concat_batches([rows, rows.slice(0, 0)])
 
 
 def _stamped(rows: pa.RecordBatch, timestamp: Timestamp, schema: pa.Schema) -> pa.RecordBatch:

@@ -151,12 +151,13 @@ class _Nodes:
         if rows == AlwaysFalse():
             return
         sources = [partial(self._part, key, wanted, rows, node) for node in self._clients]
-        waiting: list[pa.RecordBatch] = []
+        waiting, count = list[pa.RecordBatch](), 0
         for batch in merged(sources):
             waiting.append(batch)
-            if sum(each.num_rows for each in waiting) >= _ROWS_AT_A_TIME:
+            count += batch.num_rows
+            if count >= _ROWS_AT_A_TIME:
                 yield pa.Table.from_batches(waiting, wanted)
-                waiting = []
+                waiting, count = [], 0
             self._reading.renew_when_due()
         if waiting:
             yield pa.Table.from_batches(waiting, wanted)

@@ -28,6 +28,10 @@ class LocalIndex:
         """The newest version of each key."""
         return self.primary.resolve_primary(table_id, keys, visible_files, owner)
 
+    def refuse_full(self, keys: int) -> None:
+        """Raise unless there is room for so many keys, and to undo what was done to them."""
+        self.primary.refuse_full(keys)
+
     def put_main_index_entries(self, ranges: Sequence[RowRange]) -> None:
         """Where rows are."""
         self.main.put_main_index_entries(ranges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -27,7 +27,6 @@ _OPERATORS: dict[Comparison, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedAr
 }
 
 
-Columns = Mapping[str, pq.ColumnChunkMetaData]
 _WITHOUT_ORDER = frozenset({Comparison.IS_NULL, Comparison.IS_NOT_NULL, Comparison.NOT_EQUAL})
 # Values that Python does not compare, as null or moments with nanoseconds, or has no year for.
 _INCOMPARABLE = (TypeError, ValueError, OverflowError)
@@ -85,26 +84,20 @@ def matching(tests: Sequence[RowTest], rows: pa.Table) -> Bools | None:
     return found
 
 
-def columns_of(group: pq.RowGroupMetaData) -> Columns:
-    """What a footer says of the columns of a row group."""
-    columns = [group.column(place) for place in range(group.num_columns)]
+def places_of(footer: pq.FileMetaData) -> dict[str, int]:
+    """Where columns stand that are not nested."""
+    paths = [footer.schema.column(place).path for place in range(footer.num_columns)]
     # A dot may be part of a name, or stand between a column and what is nested in it.
-    return {each.path_in_schema: each for each in columns if "." not in each.path_in_schema}
+    return {path: place for place, path in enumerate(paths) if "." not in path}
 
 
-def ages_of(columns: Columns, timestamp: Timestamp) -> Ages:
-    """Whether rows of a row group are younger than the timestamp, by its statistics; in doubt some are."""
-    column = columns.get(TIMESTAMP_COLUMN)
+def ages_of(column: pq.ColumnChunkMetaData | None, timestamp: Timestamp) -> Ages:
+    """Whether rows of a row group are younger than the timestamp, by what is said of the column of timestamps."""
     if column is None or not column.is_stats_set or not column.statistics.has_min_max:
         return Ages.SOME_LATER
     if column.statistics.min > timestamp:
         return Ages.ALL_LATER
     return Ages.SOME_LATER if column.statistics.max > timestamp else Ages.NONE_LATER
-
-
-def may_hold(predicates: Sequence[Predicate], shape: TableShape, columns: Columns) -> bool:
-    """Whether a row group can have a row that fits, by its statistics; in doubt it may."""
-    return all(_may_hold(each, shape, columns.get(each.column)) for each in predicates)
 
 
 def may_fit(predicates: Sequence[Predicate], shape: TableShape, block: BlockView) -> bool:
@@ -132,7 +125,8 @@ def _may_fit(
         return True
 
 
-def _may_hold(predicate: Predicate, shape: TableShape, column: pq.ColumnChunkMetaData | None) -> bool:
+def may_hold(predicate: Predicate, shape: TableShape, column: pq.ColumnChunkMetaData | None) -> bool:
+    """Whether a row group can have a row that fits, by what is said of the predicate's column; in doubt it may."""
     if column is None or not column.is_stats_set:
         return True
     statistics = column.statistics
@@ -167,8 +161,13 @@ def _row_test(predicate: Predicate, shape: TableShape) -> RowTest:
         return RowTest(predicate.column, pc.is_null)
     if predicate.comparison is Comparison.IS_NOT_NULL:
         return RowTest(predicate.column, pc.is_valid)
-    compared, literal = _OPERATORS[predicate.comparison], _literal(predicate, shape)
-    return RowTest(predicate.column, lambda column: compared(column, literal))
+    compared, literal = _OPERATORS[predicate.comparison], _stored(_literal(predicate, shape))
+    return RowTest(predicate.column, lambda column: compared(_stored(column), literal))
+
+
+def _stored(value: Any) -> Any:
+    """Values of a type that Arrow keeps as another one, as UUIDs, as that other one: only those can be compared."""
+    return value.cast(value.type.storage_type) if isinstance(value.type, pa.BaseExtensionType) else value
 
 
 def _literal(predicate: Predicate, shape: TableShape) -> pa.Scalar:

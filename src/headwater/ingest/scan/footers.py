@@ -7,24 +7,27 @@ from collections import OrderedDict
 
 import pyarrow.parquet as pq
 
-from headwater.ingest.scan.decide import Columns, columns_of
+from headwater.ingest.scan.decide import places_of
 
 _MOST_FOOTERS = 256
 
 
 class Footer:
-    """A footer, and what it says of each row group, taken out of it once."""
+    """A footer, and what it says of columns that were asked for, taken out of it once."""
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
-        self._groups: dict[int, Columns] = {}
+        self._places = places_of(metadata)
+        self._found: dict[tuple[int, str], pq.ColumnChunkMetaData] = {}
 
-    def columns(self, number: int) -> Columns:
-        """The columns of a row group."""
-        found = self._groups.get(number)
-        if found is None:
-            found = self._groups[number] = columns_of(self.metadata.row_group(number))
-        return found
+    def column(self, group: int, name: str) -> pq.ColumnChunkMetaData | None:
+        """A column of a row group, if there is one that is not nested."""
+        place = self._places.get(name)
+        if place is None:
+            return None
+        if (group, name) not in self._found:
+            self._found[group, name] = self.metadata.row_group(group).column(place)
+        return self._found[group, name]
 
 
 class Footers:

@@ -25,7 +25,6 @@ from headwater.ingest.model import TABLE_MARK, TIMESTAMP_COLUMN, Bools, TableSha
 from headwater.ingest.scan.ahead import ahead
 from headwater.ingest.scan.decide import (
     Ages,
-    Columns,
     RowTest,
     ages_of,
     columns_to_read,
@@ -46,7 +45,7 @@ T = TypeVar("T")
 _THREADS = min(4, pa.cpu_count())
 # Parts of fewer rows than this are joined: each would be a message of its own.
 _FEW_ROWS = 4096
-# Row groups in which nothing is found, one after the other, before a reader is told that the scan goes on.
+# Row groups in which little is found, one after the other, before a reader gets it, and is told that the scan goes on.
 _SILENT_PARTS = 16
 
 
@@ -102,7 +101,7 @@ class Scanner:
         silent = 0
         for batches in ahead(lambda each: self._of_group(wanted, *each), worth_it, _THREADS):
             yield from batches
-            silent = 0 if batches else silent + 1
+            silent = 0 if any(each.num_rows >= _FEW_ROWS for each in batches) else silent + 1
             if silent == _SILENT_PARTS:
                 yield pa.RecordBatch.from_pylist([], wanted.schema)  # who waits hears that the scan goes on
                 silent = 0
@@ -120,7 +119,7 @@ class Scanner:
         group = self._visibility.get(file.file_id, number)
         if footer is None or group is None or group.base_timestamp > wanted.request.timestamp:
             return True
-        return _may_give(wanted, footer.columns(number))
+        return _may_give(wanted, footer, number)
 
     def _of_group(self, wanted: _Wanted, file: AdmittedFile, number: int) -> list[pa.RecordBatch]:
         """The rows of one row group; nothing is read of one that cannot have any."""
@@ -131,7 +130,7 @@ class Scanner:
         if mask is not None and not mask.any():
             return []
         footer = self._footers.get(file.file_id)
-        if footer is not None and not _may_give(wanted, footer.columns(number)):
+        if footer is not None and not _may_give(wanted, footer, number):
             return []
         with self._open_file(file.name) as source:
             # Each thread has its own reader: one of pyarrow's is not made for two.
@@ -140,9 +139,9 @@ class Scanner:
             if footer is None:
                 footer = Footer(parquet.metadata)
                 self._footers.keep(file.file_id, footer)
-                if not _may_give(wanted, footer.columns(number)):
+                if not _may_give(wanted, footer, number):
                     return []
-            has_later_rows = ages_of(footer.columns(number), request.timestamp) is not Ages.NONE_LATER
+            has_later_rows = ages_of(footer.column(number, TIMESTAMP_COLUMN), request.timestamp) is not Ages.NONE_LATER
             columns = columns_to_read(request, wanted.schema, has_later_rows=has_later_rows)
             rows = parquet.read_row_group(number, columns, use_threads=False)
         if len(rows.column_names) < len(columns):
@@ -165,9 +164,10 @@ class _Wanted:
     tests: tuple[RowTest, ...]
 
 
-def _may_give(wanted: _Wanted, columns: Columns) -> bool:
-    is_too_young = ages_of(columns, wanted.request.timestamp) is Ages.ALL_LATER
-    return not is_too_young and may_hold(wanted.request.predicates, wanted.shape, columns)
+def _may_give(wanted: _Wanted, footer: Footer, number: int) -> bool:
+    if ages_of(footer.column(number, TIMESTAMP_COLUMN), wanted.request.timestamp) is Ages.ALL_LATER:
+        return False
+    return all(may_hold(each, wanted.shape, footer.column(number, each.column)) for each in wanted.request.predicates)
 
 
 def _checked(parts: Sequence[T], check: Callable[[], None]) -> Iterator[T]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.ingest.apply.model import BadRequestError
@@ -19,42 +20,89 @@ _SMALL_BYTES = 1 << 14
 _FEW = 8
 
 
-def batch_of(data: bytes, what: str, *, most_rows: int, most_bytes: int) -> pa.RecordBatch | None:
+class Room:
+    """How many bytes the parts of a request may still unfold to, all together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._taken_bytes = 0
+
+    def take(self, size_bytes: int, what: str) -> None:
+        """Take so many, or refuse them."""
+        self._taken_bytes += size_bytes
+        if self._taken_bytes > self._most_bytes:
+            raise BadRequestError(
+                f"{what} unfold to too much: {self._most_bytes} bytes may be in one request, all parts together",
+                hint=_SEVERAL,
+                size_bytes=self._taken_bytes,
+            )
+
+
+def batch_of(data: bytes, what: str, *, most_rows: int, room: Room) -> pa.RecordBatch | None:
     """The one batch of a stream, its pieces put together; nothing where no bytes came."""
     if not data:
         return None
     try:
-        _refuse_what_unfolds(data, what, most_rows, most_bytes)
+        _refuse_what_unfolds(data, what, most_rows, room)
         with pa.ipc.open_stream(data) as stream:
+            _refuse_hidden_views(stream.schema, what)
             table = stream.read_all()
+        room.take(sum(_viewed_bytes(each) for column in table.columns for each in column.chunks), what)
         table.validate(full=True)
         whole = table.unify_dictionaries().combine_chunks()
-        names = whole.schema.names
+        if whole.num_rows and whole.num_columns:
+            return whole.to_batches()[0]
+        return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in whole.schema], schema=whole.schema)
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         # A name that is no UTF-8 is a ValueError.
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadRequestError(
             f"{what} are not an Arrow IPC stream: {said}", hint="send what pyarrow.ipc writes"
         ) from error
-    if whole.num_rows and names:
-        return whole.to_batches()[0]
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in whole.schema], schema=whole.schema)
 
 
-def _refuse_what_unfolds(data: bytes, what: str, most_rows: int, most_bytes: int) -> None:
+def _refuse_what_unfolds(data: bytes, what: str, most_rows: int, room: Room) -> None:
     """Count before anything is unfolded: a few compressed bytes may hold more than the node's memory."""
-    rows = size_bytes = 0
+    rows = 0
     for message in pa.ipc.MessageReader.open_stream(data):
-        claim = claimed(message.metadata.to_pybytes(), message.body)
-        rows, size_bytes = rows + claim[0], size_bytes + claim[1]
-    if rows > most_rows:
-        raise BadRequestError(f"{what} have {rows} rows, and {most_rows} may be in one batch", hint=_SEVERAL, rows=rows)
-    if size_bytes > most_bytes:
-        raise BadRequestError(
-            f"{what} unfold to {size_bytes} bytes, and {most_bytes} may be in one request",
-            hint=_SEVERAL,
-            size_bytes=size_bytes,
-        )
+        more_rows, size_bytes = claimed(message.metadata.to_pybytes(), message.body)
+        rows += more_rows
+        if rows > most_rows:
+            raise BadRequestError(
+                f"{what} have {rows} rows, and {most_rows} may be in one batch", hint=_SEVERAL, rows=rows
+            )
+        room.take(size_bytes, what)
+
+
+def _refuse_hidden_views(schema: pa.Schema, what: str) -> None:
+    for field in schema:
+        if not _is_view(field.type) and _has_views(field.type):
+            raise BadRequestError(
+                f"{field.name} of {what} is {field.type}, whose views cannot be counted",
+                hint="send strings and bytes inside of others as large_string and large_binary",
+            )
+
+
+def _has_views(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    if isinstance(kind, pa.BaseExtensionType):
+        inner.append(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        inner.append(kind.value_type)
+    return _is_view(kind) or any(map(_has_views, inner))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _viewed_bytes(column: pa.Array) -> int:
+    """What views point at, each for itself: many may point at the same, and all become text of their own."""
+    if not _is_view(column.type) or not len(column):
+        return 0
+    views = np.frombuffer(column.buffers()[1], np.int32)[: 4 * (column.offset + len(column))]
+    lengths = views[4 * column.offset :: 4].astype(np.int64)
+    return int(lengths[lengths > 0].sum())
 
 
 def bytes_of(batch: pa.RecordBatch) -> bytes:

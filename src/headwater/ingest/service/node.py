@@ -14,7 +14,7 @@ from headwater.ingest.model import MAXIMUM_TIMESTAMP, Position, Timestamp
 from headwater.ingest.node import Node
 from headwater.ingest.scan.model import Comparison, Predicate, ScanRequest
 from headwater.ingest.service.failures import CallerGoneError
-from headwater.ingest.service.ipc import batch_of, pieces_of
+from headwater.ingest.service.ipc import Room, batch_of, pieces_of
 from headwater.ingest.service.key_text import checked_key, key_of
 from headwater.ingest.service.limits import ServiceLimits
 from headwater.kernel.errors import RefusedError
@@ -148,7 +148,7 @@ class NodeService(IngestNodeServicer):
         if request.texts:
             key = key_of(request.texts, shape)
         else:
-            key = checked_key(batch_of(request.key, "the key columns", most_rows=1, most_bytes=_KEY_BYTES), shape)
+            key = checked_key(batch_of(request.key, "the key columns", most_rows=1, room=Room(_KEY_BYTES)), shape)
         home, versions = self._node.versions(request.table, encode(key, shape.key))
         rows = np.array([-1 if each.row_id is None else each.row_id for each in versions], dtype=np.int64)
         places = self._node.index.main.locate(rows)
@@ -221,14 +221,10 @@ class NodeService(IngestNodeServicer):
 def update_of(message: pb.UpdateRecordRequest, limits: ServiceLimits) -> UpdateRequest:
     """A request as the node means it; batches over the limit are refused."""
     updates = []
+    room = Room(limits.request_bytes)
     for each in message.updates:
         parts = {
-            part: batch_of(
-                getattr(each, part),
-                f"{part} of {each.table}",
-                most_rows=limits.batch_rows,
-                most_bytes=limits.request_bytes,
-            )
+            part: batch_of(getattr(each, part), f"{part} of {each.table}", most_rows=limits.batch_rows, room=room)
             for part in ("deletes", "inserts", "updates")
         }
         updates.append(TableUpdate(each.table, each.virtual_node, each.key_timestamp, **parts))

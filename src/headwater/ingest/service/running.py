@@ -30,8 +30,8 @@ def running(
 ) -> Iterator[int]:
     """Publishing, answering, keeping time; says the port. When one cannot begin, those before it end.
 
-    The node listens before it asks for the time, so that a holder who is named answers. At the end calls under way
-    finish first, then the time is given away.
+    The node listens before it asks for the time, so that a holder who is named answers. At the end the time is given
+    away first, so that another keeps it while calls under way finish here.
     """
     server = NodeServer(node, TimeCalls(keeper.service), limits)
     with ExitStack() as stack:
@@ -39,8 +39,8 @@ def running(
         times = stack.enter_context(Times([node.topology.node(node.name).address], timeout_seconds=_WATERMARKS_SECONDS))
         stack.callback(node.stop)
         node.start(lambda: _safe_timestamp(times))
-        stack.callback(keeper.stop)
         stack.callback(server.stop, grace_seconds)
+        stack.callback(keeper.stop)
         port = server.start(address)
         keeper.start()
         yield port

@@ -85,18 +85,28 @@ def begin_read(
     state: State, transaction_id: int, timestamp: Timestamp | None, now: float, lease_seconds: float
 ) -> tuple[State, Read]:
     """Begin to read at the newest complete timestamp, or at one that can still be read."""
+    state, [begun] = begin_reads(state, transaction_id, [timestamp], now, lease_seconds)
+    return state, begun
+
+
+def begin_reads(
+    state: State, first_id: int, timestamps: Sequence[Timestamp | None], now: float, lease_seconds: float
+) -> tuple[State, tuple[Read, ...]]:
+    """Begin several, with ids from `first_id` on; all, or none."""
     newest = state.high - 1
-    moment = newest if timestamp is None else timestamp
-    if not state.low <= moment <= newest:
-        raise TimestampOutOfRangeError(
-            f"{moment} cannot be read {'any more' if moment < state.low else 'yet'}",
-            hint=f"from {state.low} to {newest} can be read now",
-            timestamp=moment,
-            low_watermark=state.low,
-            read_timestamp=newest,
-        )
-    begun = Read(transaction_id, moment, now + lease_seconds)
-    return replace(state, reads={**state.reads, transaction_id: begun}), begun
+    begun = []
+    for transaction_id, timestamp in enumerate(timestamps, first_id):
+        moment = newest if timestamp is None else timestamp
+        if not state.low <= moment <= newest:
+            raise TimestampOutOfRangeError(
+                f"{moment} cannot be read {'any more' if moment < state.low else 'yet'}",
+                hint=f"from {state.low} to {newest} can be read now",
+                timestamp=moment,
+                low_watermark=state.low,
+                read_timestamp=newest,
+            )
+        begun.append(Read(transaction_id, moment, now + lease_seconds))
+    return replace(state, reads={**state.reads, **{each.id: each for each in begun}}), tuple(begun)
 
 
 def renew_reads(state: State, transaction_ids: Iterable[int], now: float, lease_seconds: float) -> State:

@@ -32,12 +32,11 @@ class Draft:
 
     def begin_reads(self, timestamps: Sequence[Timestamp | None], lease_seconds: float) -> tuple[Transaction, ...]:
         """Begin reads."""
-        state, begun = self.state, list[Transaction]()
-        for transaction_id, timestamp in enumerate(timestamps, self.next_id):
-            state, read = decide.begin_read(state, transaction_id, timestamp, self.now, lease_seconds)
-            begun.append(Transaction(read.id, read.timestamp, is_read_only=True, lease_seconds=lease_seconds))
-        self.state, self.next_id = state, self.next_id + len(timestamps)
-        return tuple(begun)
+        self.state, begun = decide.begin_reads(self.state, self.next_id, timestamps, self.now, lease_seconds)
+        self.next_id += len(timestamps)
+        return tuple(
+            Transaction(each.id, each.timestamp, is_read_only=True, lease_seconds=lease_seconds) for each in begun
+        )
 
     def end(self, transaction_id: int, outcome: WriteOutcome) -> bool:
         """End a transaction that is open; false when it is not."""

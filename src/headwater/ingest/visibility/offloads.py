@@ -23,7 +23,8 @@ class Offloads:
         self._clock = clock
         self._guard = threading.Lock()
         self._held: dict[int, tuple[Timestamp, float]] = {}
-        self._ids = itertools.count(1)
+        # Above those of the process before, whose readers may still come to let go.
+        self._ids = itertools.count(int(clock.now().timestamp() * 1_000_000))
         self._folded: Timestamp = 0
 
     def register(self, timestamp: Timestamp) -> int:

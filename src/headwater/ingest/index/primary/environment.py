@@ -26,6 +26,7 @@ _READERS = 1_024
 # A key may touch a page of `current`, and shares those above it and those of its history.
 _BYTES_A_KEY = 2 * 4_096
 _SPARE_BYTES = 16 * 2**20
+_FULL = "the index is full: spread its virtual nodes over more nodes"
 
 
 class Environment:
@@ -50,6 +51,7 @@ class Environment:
                 readahead=False,
                 meminit=False,
             )
+            self._page_bytes = int(self._lmdb.stat()["psize"])
             # What a process that died was reading would otherwise be kept for ever.
             self._lmdb.reader_check()
             self.current, self.history, self.tombstones, self.about = (
@@ -64,14 +66,12 @@ class Environment:
             yield transaction
 
     @contextmanager
-    def writing(self, keys: int = 0, owner: Hashable | None = None) -> Iterator[Any]:
+    def writing(self, owner: Hashable | None = None) -> Iterator[Any]:
         """A transaction that is committed when the block ends and undone when it raises. There is one at a time.
 
-        `keys` is how many it may touch, and `owner` whose they are: nobody else ever writes them. Without an owner it
-        may touch anybody's.
+        It touches keys of `owner`, which nobody else ever writes; without an owner it may touch anybody's.
         """
         self._refuse_closed()
-        self._refuse_full(keys)
         with self._translated("write"), self._lmdb.begin(db=self.current, write=True) as transaction:
             yield transaction
             self._newest[owner] = transaction.id()  # before the commit: whoever comes next must know of it
@@ -83,6 +83,18 @@ class Environment:
         if owner is None:
             return max(self._newest.values(), default=0) <= since
         return max(self._newest.get(owner, 0), self._newest.get(None, 0)) <= since
+
+    def refuse_full(self, keys: int) -> None:
+        """Raise unless so many keys can be written, and written once more to undo it."""
+        self._refuse_closed()
+        needed = _SPARE_BYTES + 2 * _BYTES_A_KEY * keys
+        with self._translated("write"):
+            disk, index = os.statvfs(self.path), self._lmdb.info()
+        if disk.f_bavail * disk.f_frsize < needed:
+            full = f"less than {needed} bytes are free on its disk"
+            raise self._failed("write", OSError(full), "make room on the disk of the node, then send it again")
+        if index["map_size"] - (index["last_pgno"] + 1) * self._page_bytes < needed:
+            raise self._failed("write", OSError(f"less than {needed} bytes are left of it"), _FULL)
 
     def flush(self) -> None:
         """Everything that was committed is on disk when this returns."""
@@ -101,21 +113,12 @@ class Environment:
         if self._is_closed:
             raise UsageError(f"the index {self.path} is closed", path=str(self.path))
 
-    def _refuse_full(self, keys: int) -> None:
-        """There must be room for all that a call may touch, before it begins: then a flush, too, finds a place."""
-        needed = _SPARE_BYTES + _BYTES_A_KEY * keys
-        with self._translated("write"):
-            disk = os.statvfs(self.path)
-        if disk.f_bavail * disk.f_frsize < needed:
-            full = f"less than {needed} bytes are free on its disk"
-            raise self._failed("write", OSError(full), "make room on the disk of the node, then send it again")
-
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:
         try:
             yield
         except lmdb.MapFullError as error:
-            raise self._failed(action, error, "the index is full: spread its virtual nodes over more nodes") from error
+            raise self._failed(action, error, _FULL) from error
         except (lmdb.Error, OSError) as error:
             raise self._failed(action, error, "see that the disk is there and has room, then send it again") from error
 

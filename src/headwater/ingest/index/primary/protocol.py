@@ -126,6 +126,10 @@ class PrimaryIndex:
         locations = self._main.locate(row_ids)
         return Resolved(_is_visible(locations, visible_files), row_ids, timestamps, locations)
 
+    def refuse_full(self, keys: int) -> None:
+        """Raise unless there is room for so many keys, and to undo what was done to them."""
+        self._environment.refuse_full(keys)
+
     def put_primary_entries_only(self, table_id: int, keys: Keys, timestamp: Timestamp, row_ids: Int64s) -> None:
         """Rows become the newest versions of their keys, whatever was there."""
         _check(keys, timestamp, row_ids)
@@ -168,7 +172,7 @@ class PrimaryIndex:
         """Take back what was written at `timestamp` since `resolved` was read, for each of the keys."""
         wanted = self._about(table_id, keys).stored
         seen = _seen(wanted, resolved)
-        with self._environment.writing(len(keys)) as transaction:
+        with self._environment.writing() as transaction:
             before = held = _held(transaction, wanted)
             while not (is_restored := decide.is_restored(held, timestamp, seen, wanted.order)).all():
                 held = self._without_newest(transaction, table_id, held, ~is_restored)
@@ -223,7 +227,7 @@ class PrimaryIndex:
     def _write(self, table_id: int, known: _Known, timestamp: Timestamp, row_ids: Int64s, decision: Decision) -> None:
         """All that a decision says, in one transaction; some keys at a time, so that what was read is still at hand."""
         wanted = known.stored
-        with self._environment.writing(len(wanted.keys), known.owner) as transaction:
+        with self._environment.writing(known.owner) as transaction:
             # When no commit touched these keys since they were read, what was read is what is held.
             read = known.held if self._environment.is_unchanged(known.owner, known.commit) else None
             for start in range(0, len(wanted.keys), _WRITTEN_TOGETHER):

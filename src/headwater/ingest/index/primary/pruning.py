@@ -42,7 +42,7 @@ def prune_tombstones(environment: Environment, table_id: int, below: Timestamp) 
             due.append(key)
     for key in due:
         timestamp = codec.tombstones_timestamp(key)
-        with environment.writing(codec.TOMBSTONES_TOGETHER) as transaction:
+        with environment.writing() as transaction:
             stored = codec.decode_tombstones(transaction.get(key, db=environment.tombstones) or codec.NO_TOMBSTONES)
             held = codec.decode_held(map(transaction.get, stored, repeat(codec.ABSENT)))
             # Since then the key may have got a row, or have been deleted again.
