@@ -45,7 +45,7 @@ from headwater.ingest.fresh.decide import fed_tables, pushed, refuse_other_colum
 from headwater.ingest.fresh.merging import merged
 from headwater.ingest.fresh.model import NodeNotReadyError, NodesDifferError, NodeState, ReadLostError
 from headwater.ingest.keys import encode
-from headwater.ingest.opening import Opened, locked
+from headwater.ingest.opening import Opened
 from headwater.ingest.scan.model import ScanRequest
 from headwater.ingest.service.ipc import bytes_of
 from headwater.ingest.service.running import running
@@ -546,10 +546,3 @@ def test_a_begin_that_would_be_another_write_each_time_is_sent_once(fed: Fed, mo
                     times.call(name, request)
             assert len(sent) == most, name
         assert times.call("BeginTransaction", pb.BeginTransactionRequest()).transaction_id > 0
-
-
-def test_a_directory_has_one_process(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(RefusedError, match="another process has the folder"), locked(tmp_path):
-        pass
-    with locked(tmp_path):
-        pass

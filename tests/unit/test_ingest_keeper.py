@@ -263,6 +263,20 @@ def test_a_folder_that_cannot_be_made_is_said(lake: LakeWorld, config: NodeConfi
         raise AssertionError
 
 
+def test_a_directory_has_one_process(lake: LakeWorld, config: NodeConfig) -> None:
+    other = pytest.raises(RefusedError, match="another process has the folder")
+    with lake.app.open_node(config), other, lake.app.open_node(config):
+        raise AssertionError
+    with lake.app.open_node(config):
+        pass
+
+
+def test_a_directory_that_cannot_be_locked_is_said(lake: LakeWorld, config: NodeConfig) -> None:
+    (config.directory / "node.lock").mkdir(parents=True)
+    with pytest.raises(UsageError, match="of the index cannot be made"), lake.app.open_node(config):
+        raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -65,13 +65,12 @@ def open_node(config: NodeConfig, surroundings: Surroundings) -> Iterator[Opened
     files = FileTable(surroundings.database)
     tables = {name: shape_of(name, surroundings, files) for name in config.tables}
     refuse_two_names(tables)
-    make_directory(config.directory)
     with ExitStack() as stack:
-        stack.enter_context(locked(config.directory))
-        main = MainIndex.open(config.directory / "main.db")
+        directory = stack.enter_context(directory_of(config))
+        main = MainIndex.open(directory / "main.db")
         stack.callback(main.close)
         primary = PrimaryIndex.open(
-            config.directory / "primary", main, clock=surroundings.clock, randomness=surroundings.randomness
+            directory / "primary", main, clock=surroundings.clock, randomness=surroundings.randomness
         )
         stack.callback(primary.close)
         node = Node(
@@ -154,22 +153,23 @@ def refuse_two_names(tables: Mapping[str, TableShape]) -> None:
             raise UsageError(f"{other} and {name} are one table", hint="name each table once", table=name)
 
 
-def make_directory(directory: Path) -> None:
-    """The folder of the index, made if it is new."""
+@contextmanager
+def directory_of(config: NodeConfig) -> Iterator[Path]:
+    """The folder of the index, made if it is new. For as long as the block lasts no other process has it.
+
+    Each of two would trust what the other has changed.
+    """
+    directory = config.directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / "node.lock").open("w")
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the folder {directory} of the index cannot be made: {error}",
             hint="name a folder on a local disk that the node may write to",
             directory=str(directory),
         ) from error
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """For as long as the block lasts no other process has the folder: each would trust what the other has changed."""
-    with (directory / "node.lock").open("w") as file:
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -178,7 +178,7 @@ def locked(directory: Path) -> Iterator[None]:
                 hint="each node has a folder of its own; is this one running already?",
                 directory=str(directory),
             ) from error
-        yield
+        yield directory
 
 
 def table_id_of(metadata: TableMetadata) -> int:

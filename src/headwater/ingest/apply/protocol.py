@@ -135,7 +135,8 @@ class Applier:
             self._lifecycle.refuse_failed()
             due = [each for each in wanted if not is_applied(request.position, self._applied.get(each.stream))]
             found = [self._resolve(each, request.position.timestamp) for each in due]
-            self._index.refuse_full(sum(map(_key_count, due)))
+            if due:  # what was applied before is acknowledged, whatever there is room for
+                self._index.refuse_full(sum(map(_key_count, due)))
             for change, resolved in zip(due, found, strict=True):
                 self._apply(change, resolved, request.position.timestamp)
                 self._applied[change.stream] = request.position
