@@ -472,9 +472,17 @@ def test_a_key_that_is_put_again_without_a_lease_stays(coordination: Coordinatio
     assert values(coordination) == {"stays": b"for good"}
 
 
-def test_only_one_of_many_acquires(coordination: Coordination) -> None:
+def test_only_one_of_many_acquires(coordination: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them have looked, and found nobody, before the first one takes it."""
+    everybody, grant = threading.Barrier(4), coordination.grant
+
+    def together(ttl_seconds: float) -> Lease:
+        everybody.wait(60)
+        return grant(ttl_seconds)
+
+    monkeypatch.setattr(coordination, "grant", together)
     with ThreadPoolExecutor(4) as pool:
-        held = list(pool.map(lambda name: acquire(coordination, "leader", str(name), 60), range(8)))
+        held = list(pool.map(lambda name: acquire(coordination, "leader", str(name), 60), range(4)))
     assert sum(one is not None for one in held) == 1
 
 
