@@ -35,10 +35,11 @@ def claimed(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:
     if view.byte(0) < _VERSION_5 and view.table(4) is not None:
         # Before version 5 compression was one of these, and looked like nothing at all.
         raise UntoldClaimError("a message of an old version of Arrow has marks of its own")
-    rows, size, is_compressed = table.number(0), 0, table.table(3) is not None
-    for start, length in table.pairs(2):
-        if min(rows, start, length) < 0:
-            raise UntoldClaimError("a count in a message of Arrow is negative")
+    rows, buffers = table.number(0), table.pairs(2)
+    if min([rows, *(each for buffer in buffers for each in buffer)]) < 0:
+        raise UntoldClaimError("a count in a message of Arrow is negative")
+    size, is_compressed = 0, table.table(3) is not None
+    for start, length in buffers:
         size += length
         if is_compressed and length >= struct.calcsize("<q"):
             unfolded = struct.unpack_from("<q", body, start)[0]
