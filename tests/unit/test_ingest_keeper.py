@@ -263,6 +263,24 @@ def test_a_folder_that_cannot_be_made_is_said(lake: LakeWorld, config: NodeConfi
         raise AssertionError
 
 
+def test_the_time_is_given_away_before_calls_end(
+    lake: LakeWorld, config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stays connected for the whole grace must not keep the time from the other nodes."""
+    ended = list[str]()
+    for kind in (TimeKeeper, NodeServer):
+        stop = kind.stop
+
+        def noted(self: Any, *args: Any, stop: Any = stop, name: str = kind.__name__) -> None:
+            ended.append(name)
+            stop(self, *args)
+
+        monkeypatch.setattr(kind, "stop", noted)
+    with lake.app.open_node(config) as opened, running(opened.node, opened.keeper, "127.0.0.1:0"):
+        pass
+    assert ended == ["TimeKeeper", "NodeServer"]
+
+
 def test_a_directory_has_one_process(lake: LakeWorld, config: NodeConfig) -> None:
     other = pytest.raises(RefusedError, match="another process has the folder")
     with lake.app.open_node(config), other, lake.app.open_node(config):
